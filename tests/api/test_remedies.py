@@ -57,8 +57,8 @@ def refused(policy, project, cell):
 
 def pasted(card, folder):
     """Return a policy file that is nothing but a card's block."""
-    (folder / "lab.toml").write_text("\n".join(card["write"]))
-    return str(folder / "lab.toml")
+    (folder / "cells.toml").write_text("\n".join(card["write"]))
+    return str(folder / "cells.toml")
 
 
 #: What was refused, and what of it is asked for again: the cell, or the call that the card names.
@@ -120,6 +120,7 @@ def test_a_block_for_two_cells_is_one_and_policy_add_takes_it_for_a_file_that_is
     assert card["write"] == [
         'add.allowed_modules = ["shutil"]',
         'ops.read_file.roots = ["{project}"]',
+        'add.read_deny_paths = ["@secrets"]',
     ]
     add_lines(str(file), "\n".join(card["write"]), extends="safe", project=project)
     assert "# mine" in file.read_text()
@@ -174,7 +175,7 @@ def test_an_exceptions_message_has_the_command_in_one_line(project, tmp_path):
     with Sandbox("data", project=project) as sandbox:
         message = sandbox.execute(cell).error.message
     lines = f'add.filesystem_read_roots = ["{tmp_path / "b.txt"}"]'
-    assert f"To allow it: cellblock policy add lab.toml --extends data '{lines}'" in message
+    assert f"To allow it: cellblock policy add cells.toml --extends data '{lines}'" in message
     assert "\n" not in message
 
 

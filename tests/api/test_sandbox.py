@@ -175,7 +175,7 @@ def test_a_cell_over_its_own_limit_is_stopped_and_variables_are_kept(sandbox):
 
 FULL = (
     "The cell failed: MemoryError: [cellblock: under policy data cells hold no more memory than 1 GiB "
-    "(memory_max_bytes). To raise it, the operator can run: cellblock policy add lab.toml "
+    "(memory_max_bytes). To raise it, the operator can run: cellblock policy add cells.toml "
     "--extends data 'memory_max_bytes = \"2 GiB\"' (or del what is large and no longer needed: "
     "what cells have made is still there)]"
 )

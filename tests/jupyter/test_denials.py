@@ -26,7 +26,7 @@ def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
     assert text.startswith("cellblock did not run this cell: 2 findings")
     assert "\n  line 1  gc hands out every object in the process\n" in text
     assert "\n  Instead of open, line 4: " in text
-    assert "\n  To allow it, save this as lab.toml, run cellblock install --policy lab.toml" in text
+    assert "\n  To allow it, write this to cells.toml, by hand or by cellblock policy add" in text
     assert text.endswith('\n    ops.read_file.roots = ["{project}"]')
     # Runners without a screen have all of it in the reply.
     assert reading.ANSI.sub("", "\n".join(reply["traceback"])) == text

@@ -426,7 +426,7 @@ NO_RULES = Rules(language=False, modules={}, raw_modules=frozenset(), magics=fro
 # --- the lines that would allow it ----------------------------------------------------------------
 
 #: What a policy file is called that is yet to be made, and one of which nobody knows the name.
-NEW_FILE: Final = "lab.toml"
+NEW_FILE: Final = "cells.toml"
 ANY_FILE: Final = "FILE"
 #: The host of a line that is to be replaced by the reader's own.
 EXAMPLE_HOST: Final = "api.example.org"

@@ -225,7 +225,8 @@ class AsyncSandboxPool:
             reactor = AsyncioReactor(asyncio.get_running_loop())
             preload = (*config.prepare.preload, *_PRELOAD)
             prepare = msgspec.structs.replace(config.prepare, preload=preload)
-            zygote = SharedZygote(reactor, functools.partial(spawn.start, config.wrap), prepare)
+            start = functools.partial(spawn.start, config.wrap)
+            zygote = SharedZygote(reactor, start, prepare, of_one=self.is_of_one)
             policy = config.policy
             if config.shareable and not (policy.tools or policy.mcp or policy.packages):
                 services = granted_services(config)

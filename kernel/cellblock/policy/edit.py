@@ -74,6 +74,7 @@ def add_lines(file: str, lines: str, *, extends: str, project: Path) -> tuple[Po
         raise PolicyError("a preset is not changed", file=file, remedy=remedy)
     try:
         if path.exists():
+            _refuse_another_base(path, lines, file)
             before = load(str(path), project=project, allow_unsafe=True)
             text = with_lines(path.read_text("utf-8"), lines)
         else:
@@ -88,6 +89,15 @@ def add_lines(file: str, lines: str, *, extends: str, project: Path) -> tuple[Po
     except OSError as error:
         what = f"can't be written: {error.strerror}"
         raise PolicyError(what, file=file, remedy="Name a file of yours.") from None
+
+
+def _refuse_another_base(path: Path, lines: str, file: str) -> None:
+    """Raise PolicyError where lines are for a policy that extends another preset than the file."""
+    named = tomlkit.parse(lines).get(_EXTENDS)
+    own = tomlkit.parse(path.read_text("utf-8")).get(_EXTENDS, "safe")
+    if named is not None and named != own:
+        what, remedy = "the file extends another preset", "Name a file that is yet to be made."
+        raise PolicyError(what, file=file, key=_EXTENDS, value=repr(str(own)), remedy=remedy)
 
 
 def _replaced(path: Path, text: str, project: Path) -> Policy:

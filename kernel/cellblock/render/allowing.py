@@ -7,12 +7,14 @@ that is there.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import shlex
 import tomllib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.analysis.findings import ANY_FILE, EXAMPLE_HOST, NEW_FILE, add_command
+from cellblock.policy.paths import GROUP, SECRET_NAMES
 from cellblock.policy.vocabulary import FORMER_NAMES, TIERS, base_of
 from cellblock.render.text import clip, visible
 
@@ -52,10 +54,10 @@ def allowing(
     add = f"`cellblock policy add {shlex.quote(shown) if shown else ANY_FILE} 'LINES'`"
     if extends:
         preset = "" if extends == "safe" else f"--extends {extends} "
-        add = f"`cellblock policy add {NEW_FILE} {preset}'LINES'` writes it for you."
+        write = f"`cellblock policy add {NEW_FILE} {preset}'LINES'`"
         then = f"run `cellblock install --policy {NEW_FILE}`, and choose that kernel"
-        then = f"and give `--policy {NEW_FILE}`" if checks else then
-        how = f"{to}, save this as {NEW_FILE}{' ' if checks else ', '}{then}. {add}"
+        then = f"give `--policy {NEW_FILE}`" if checks else then
+        how = f"{to}, write this to {NEW_FILE}, by hand or by {write}; then {then}."
     elif is_operators:
         how = f"{to}, ask whoever keeps {shown} to add this, by {add}."
     elif not shown:
@@ -98,8 +100,24 @@ def merged(lines: Iterable[str]) -> tuple[str, ...]:
         except tomllib.TOMLDecodeError:
             continue
         for field, value in values.items():
-            found[field] = _both(found.get(field), value)
+            if not (field.startswith("ops.") and _is_secret(value)):
+                found[field] = _both(found.get(field), value)
+    if any(field in found for field in _READING):
+        # The host reads for cells what they name: not what projects keep beside their data.
+        found[_DENIED] = _both(found.get(_DENIED), [GROUP])
     return tuple(f"{field} = {_toml(value)}" for field, value in found.items())
+
+
+#: Grants of reading, and where secrets are kept from them.
+_READING: Final = ("ops.read_file.roots",)
+_DENIED: Final = "add.read_deny_paths"
+
+
+def _is_secret(value: object) -> bool:
+    """Whether a list has a path of what holds secrets, or of what lies in such a folder."""
+    paths = value if isinstance(value, list) else ()
+    names = [name for path in paths for name in str(path).removesuffix("?").split("/")]
+    return any(fnmatch.fnmatchcase(name, secret) for name in names for secret in SECRET_NAMES)
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -51,7 +51,7 @@ CARDS = [
     "display(s.stopped('timeout', '60 s', state=s.State.restored, lost=['1 running thread']), raw=True)",
     "display(s.stopped('crashed', 'signal 11', state=s.State.gone), raw=True)",
     (
-        "display(b.problem('The policy can not be used', 'unknown key', '/etc/cellblock/lab.toml',"
+        "display(b.problem('The policy can not be used', 'unknown key', '/etc/cellblock/cells.toml',"
         " 'memory_max_byte', '2 GiB', 'write memory_max_bytes.'), raw=True)"
     ),
 ]

@@ -249,7 +249,7 @@ TERMINAL = """<body style="color: #e6edf3; background: #14181e">
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("learn", ["learn report.ipynb -o lab.toml"]),
+        ("learn", ["learn report.ipynb -o cells.toml"]),
         (
             "receipt",
             [

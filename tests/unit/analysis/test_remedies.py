@@ -413,8 +413,8 @@ def test_what_to_do_instead_can_be_done(cell, remedy):
 @pytest.mark.parametrize(
     ("file", "extends", "command"),
     [
-        ("", "safe", "cellblock policy add lab.toml 'a = [\"b\"]' 'c = 1'"),
-        ("", "data", "cellblock policy add lab.toml --extends data 'a = [\"b\"]' 'c = 1'"),
+        ("", "safe", "cellblock policy add cells.toml 'a = [\"b\"]' 'c = 1'"),
+        ("", "data", "cellblock policy add cells.toml --extends data 'a = [\"b\"]' 'c = 1'"),
         ("/my lab/x.toml", "", "cellblock policy add '/my lab/x.toml' 'a = [\"b\"]' 'c = 1'"),
         ("", "", "cellblock policy add FILE 'a = [\"b\"]' 'c = 1'"),
     ],
@@ -478,11 +478,11 @@ def test_each_block_is_taken_by_a_policy_and_nothing_asks_for_it_again(cell, tmp
         assert not re.search(r"policy file|operator|add\.| = ", finding.remedy)
         if not finding.allows:
             continue
-        policy = tmp_path / "lab.toml"
+        policy = tmp_path / "cells.toml"
         policy.write_text("\n".join(allowing(finding.allows, "safe").block))
         pasted = load(str(policy), project=project, allow_unsafe=False)
         policy.unlink()
-        text = "\n".join(finding.allows)
+        text = "\n".join(allowing(finding.allows, "safe").block)
         _, added = add_lines(str(policy), text, extends="safe", project=project)
         assert added == pasted
 

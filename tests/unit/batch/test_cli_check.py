@@ -51,8 +51,8 @@ def test_findings_end_with_1_and_are_shown_with_their_place(run, here):
         "  1 │ import gc\n"
         "    │        ^^ gc hands out every object in the process\n"
         "\n"
-        "To allow it, save this as lab.toml and give --policy lab.toml. cellblock policy\n"
-        "add lab.toml 'LINES' writes it for you.\n"
+        "To allow it, write this to cells.toml, by hand or by cellblock policy add\n"
+        "cells.toml 'LINES'; then give --policy cells.toml.\n"
         '    extends = "safe"\n'
         '    add.allowed_modules = ["gc"]\n'
         "\n"
@@ -125,7 +125,7 @@ def asking(*cells, **policy):
 
 
 def test_a_notebook_is_checked_by_what_it_leaves_of_the_policy_and_where_it_lies(run, here):
-    (here / "lab.toml").write_text(LAB)
+    (here / "cells.toml").write_text(LAB)
     (here / "less.ipynb").write_text(asking("import numpy", allowed_modules=[]))
     path = asking("import numpy", filesystem_read_roots=["{project}/data/x"])
     (here / "path.ipynb").write_text(path)
@@ -134,7 +134,7 @@ def test_a_notebook_is_checked_by_what_it_leaves_of_the_policy_and_where_it_lies
     (here / "data").mkdir()
     for folder in (here, here / "data"):
         (folder / "place.ipynb").write_text(relative)
-    first = run(".", "--policy", "lab.toml")
+    first = run(".", "--policy", "cells.toml")
     assert [line for line in first[1].splitlines() if ".ipynb:" in line] == [
         "less.ipynb:cell 1:1:8: import-not-allowed",
         "more.ipynb:17:5: policy-only-narrows",
@@ -144,10 +144,10 @@ def test_a_notebook_is_checked_by_what_it_leaves_of_the_policy_and_where_it_lies
 
 
 def test_a_policy_of_a_file_judges_though_nothing_of_it_is_here(run, here):
-    (here / "lab.toml").write_text('[add]\nallowed_modules = ["gc", "their_package"]\n')
+    (here / "cells.toml").write_text('[add]\nallowed_modules = ["gc", "their_package"]\n')
     (here / "a.ipynb").write_text(notebook("import gc, their_package"))
-    said = "1 file, no findings · policy lab\n"
-    assert run("a.ipynb", "--policy", "lab.toml") == (0, said, "")
+    said = "1 file, no findings · policy cells\n"
+    assert run("a.ipynb", "--policy", "cells.toml") == (0, said, "")
 
 
 def test_a_run_that_can_t_be_ends_with_2(run, here):

@@ -60,20 +60,21 @@ work/c.ipynb:1:1: file-not-readable
     │ ^ is no JSON: Expecting value
   Instead: mend the file, or leave it out with --exclude.
 
-To allow it, save this as lab.toml and give --policy lab.toml. cellblock policy
-add lab.toml 'LINES' writes it for you.
+To allow it, write this to cells.toml, by hand or by cellblock policy add
+cells.toml 'LINES'; then give --policy cells.toml.
     extends = "safe"
     add.allowed_modules = ["gc"]
     add.magics = ["env"]
     ops.read_file.roots = ["{project}"]
+    add.read_deny_paths = ["@secrets"]
 
 5 findings in 3 of 4 files, 1 path not checked · policy safe
 """
 GITHUB = """\
-::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: gc hands out every object in the process%0Aimport gc, json%0ATo allow it: cellblock policy add lab.toml 'add.allowed_modules = ["gc"]'
-::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python.%0ATo allow it: cellblock policy add lab.toml 'add.magics = ["env"]'
-::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0ATo allow it: cellblock policy add lab.toml 'add.allowed_modules = ["gc"]'
-::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or call ops.read_file("data/a.csv") once it is allowed. If it is a name of your own, choose another.%0ATo allow it: cellblock policy add lab.toml 'ops.read_file.roots = ["{project}"]'
+::error file=work/a.ipynb,line=17,endLine=17,title=import-not-allowed::cell 2, line 2: gc hands out every object in the process%0Aimport gc, json%0ATo allow it: cellblock policy add cells.toml 'add.allowed_modules = ["gc"]'
+::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python.%0ATo allow it: cellblock policy add cells.toml 'add.magics = ["env"]'
+::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0ATo allow it: cellblock policy add cells.toml 'add.allowed_modules = ["gc"]'
+::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or call ops.read_file("data/a.csv") once it is allowed. If it is a name of your own, choose another.%0ATo allow it: cellblock policy add cells.toml 'ops.read_file.roots = ["{project}"]'
 ::error file=work/c.ipynb,line=1,endLine=1,col=1,endColumn=1,title=file-not-readable::this file is no JSON: Expecting value%0Anothing%0AInstead: Mend the file, or leave it out with --exclude.
 ::error title=cellblock could not check this path::gone.py: no such file or folder
 5 findings in 3 of 4 files, 1 path not checked · policy safe
@@ -151,14 +152,15 @@ def test_json_has_the_fields_of_a_denial_and_the_place():
             {
                 "file": "safe",
                 "how": (
-                    "To allow it, save this as lab.toml and give --policy lab.toml. cellblock "
-                    "policy add lab.toml 'LINES' writes it for you."
+                    "To allow it, write this to cells.toml, by hand or by cellblock policy add "
+                    "cells.toml 'LINES'; then give --policy cells.toml."
                 ),
                 "lines": [
                     'extends = "safe"',
                     'add.allowed_modules = ["gc"]',
                     'add.magics = ["env"]',
                     'ops.read_file.roots = ["{project}"]',
+                    'add.read_deny_paths = ["@secrets"]',
                 ],
             }
         ],
@@ -198,7 +200,7 @@ def test_sarif_has_regions_of_the_file_and_cells_as_logical_locations():
     notebooks, _, _, scripts, _ = run["results"]
     assert notebooks["message"]["text"] == (
         "cell 2, line 2: gc hands out every object in the process. "
-        "To allow it: cellblock policy add lab.toml 'add.allowed_modules = [\"gc\"]'"
+        "To allow it: cellblock policy add cells.toml 'add.allowed_modules = [\"gc\"]'"
     )
     assert notebooks["locations"] == [
         {

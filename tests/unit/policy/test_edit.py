@@ -83,7 +83,9 @@ def test_a_file_is_made_with_what_it_extends_and_changed_as_a_whole_or_not_at_al
         assert (refused.value.file, len(refused.value.all())) == (file, 1)
     assert (tmp_path / "lab.toml").read_text() == made
     (tmp_path / "lab.toml").chmod(0o600)
-    add_lines(file, 'extends = "safe"\ntimeout = 8', extends="safe", project=project)
+    with pytest.raises(PolicyError, match="extends another preset"):
+        add_lines(file, 'extends = "safe"\ntimeout = 8', extends="safe", project=project)
+    add_lines(file, 'extends = "data"\ntimeout = 8', extends="safe", project=project)
     assert [one.name for one in tmp_path.iterdir()] == ["lab.toml"]
     assert (tmp_path / "lab.toml").stat().st_mode & 0o777 == 0o600
     new = str(tmp_path / "new.toml")

@@ -310,21 +310,22 @@ def test_values_are_said_as_a_person_would(field, value, words):
 
 def test_a_remedy_says_which_kernel_has_it():
     found = Refusal("timeout", "cells end", Remedy("timeout = 2.0", instead="do less"))
-    add = "cellblock policy add /srv/lab.toml 'LINES'"
+    add = "cellblock policy add /srv/cells.toml 'LINES'"
     for name, file, said, block in (
         (
             "data",
             "data",
             (
-                "save this as lab.toml, run cellblock install --policy lab.toml, and choose that "
-                "kernel. cellblock policy add lab.toml --extends data 'LINES' writes it for you."
+                "write this to cells.toml, by hand or by cellblock policy add cells.toml "
+                "--extends data 'LINES'; then run cellblock install --policy cells.toml, and "
+                "choose that kernel."
             ),
             ('extends = "data"', "timeout = 2.0"),
         ),
         (
             "lab",
-            "/srv/lab.toml",
-            f"add this to /srv/lab.toml, by {add}, and restart the kernel.",
+            "/srv/cells.toml",
+            f"add this to /srv/cells.toml, by {add}, and restart the kernel.",
             ("timeout = 2.0",),
         ),
     ):
@@ -334,8 +335,8 @@ def test_a_remedy_says_which_kernel_has_it():
         assert bundle[REFUSAL_JSON]["allow"] == f"To allow it, {said}"
         assert tuple(bundle[REFUSAL_JSON]["write"]) == block
         assert bundle[REFUSAL_JSON]["instead"] == "Or do less."
-    bundle = refusal_card(found, "lab", "/srv/lab.toml", is_operators=True)
-    allow = f"To allow it, ask whoever keeps /srv/lab.toml to add this, by {add}."
+    bundle = refusal_card(found, "lab", "/srv/cells.toml", is_operators=True)
+    allow = f"To allow it, ask whoever keeps /srv/cells.toml to add this, by {add}."
     assert bundle[REFUSAL_JSON]["allow"] == allow
 
 

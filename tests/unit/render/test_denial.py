@@ -16,9 +16,9 @@ cellblock did not run this cell: 2 findings                         policy: safe
 
   Instead of os, line 1: ask the host, ops.read_file("data/a.csv").
 
-  To allow it, save this as lab.toml, run cellblock install --policy lab.toml,
-  and choose that kernel. cellblock policy add lab.toml 'LINES' writes it for
-  you.
+  To allow it, write this to cells.toml, by hand or by cellblock policy add
+  cells.toml 'LINES'; then run cellblock install --policy cells.toml, and choose
+  that kernel.
     extends = "safe"
     add.allowed_modules = ["os"]"""
 
@@ -80,7 +80,7 @@ def test_one_block_has_each_line_once_and_is_a_whole_file(finding):
         ('network_access = ["b.org:443", "a.org:443"]', "ops.http.allow_private = true"),
     ]
     found = [finding(line=n, allows=each) for n, each in enumerate(lines)]
-    for file, more in (("data", {"extends": "data"}), ("/srv/lab.toml", {})):
+    for file, more in (("data", {"extends": "data"}), ("/srv/cells.toml", {})):
         card = denial(found, policy_name="x", file=file)["application/vnd.cellblock.denial+json"]
         assert tomllib.loads("\n".join(card["write"])) == more | {
             "add": {"allowed_modules": ["os", "gc"]},

@@ -59,7 +59,7 @@ def test_a_refusal_and_a_denial_are_of_the_operator_in_a_reply_and_a_cells_own_w
     sentence = outcomes.refusal_sentence(refused, "safe", "safe")
     own = CellError("OSError", sentence, "")
     said = Result(status="error", error=own, refusal=refused).to_string()
-    command = "cellblock policy add lab.toml 'allowed_hosts = []'"
+    command = "cellblock policy add cells.toml 'allowed_hosts = []'"
     assert f"To allow it, the operator can run: {command}" in said
     assert f"OSError: {sentence}" in Result(status="error", error=own).to_string()
 

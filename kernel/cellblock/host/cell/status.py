@@ -88,6 +88,8 @@ _BUSY: Final = (
     "End what they have started, or try again."
 )
 #: Entries that ``%changes`` looks at: nothing else goes on meanwhile, 0.3 s at most.
+#: Of names that %changes was given and that nothing has.
+_MOST_NAMED: Final = 3
 _MOST_LISTED: Final = 10_000
 #: Cells that are remembered one by one, and characters of their first line.
 MAX_CELLS: Final = 1_000
@@ -454,7 +456,8 @@ class Views:
         if (config := self._config) is not None and file == config.policy.name:
             file = config.file or file
         title = f"cellblock can't run cells with {what}"
-        self._problem = (title, error.message, file, error.key, error.value, error.remedy)
+        remedy = f"{error.remedy} Then restart the kernel."
+        self._problem = (title, error.message, file, error.key, error.value, remedy)
         self._also = tuple(f"{one.what()} {one.remedy}" for one in error.others)
 
     def allow(self) -> None:
@@ -629,7 +632,13 @@ class Views:
                 return tables.kept_note(_IN_HOME)
             return tables.kept_note("Nothing is staged under this policy.")
         try:
-            return self.changes_card(staged, staged.changes(shlex.split(argument), _MOST_LISTED))
+            named = shlex.split(argument)
+            found = staged.changes(named, _MOST_LISTED)
+            if named and not found:
+                names = " or ".join(map(visible, named[:_MOST_NAMED]))
+                all_of_them = "%changes alone lists all, with their differences."
+                return tables.kept_note(f"No staged file is called {names}. {all_of_them}")
+            return self.changes_card(staged, found)
         except (CellblockError, OSError, ValueError) as error:
             return tables.kept_note(f"What was written can't be listed: {error}")
 

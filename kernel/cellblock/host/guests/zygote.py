@@ -636,11 +636,19 @@ class SharedZygote:
     """One zygote of which several supervisors have their guests; another when it has ended.
 
     It prepares for ``prepare``; what a supervisor has for itself goes along with each fork.
+    ``of_one`` says that these are a session and its forks, who share a network.
     """
 
-    def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
-        # Else it is not shared by any but forks.
-        if not (prepare.plan.neighbours or prepare.plan.serves):
+    def __init__(
+        self,
+        reactor: Reactor,
+        spawn: Spawn,
+        prepare: messages.Prepare,
+        *,
+        of_one: bool = False,
+    ) -> None:
+        # Under a list, and with ports, no two sessions of a pool have one zygote.
+        if not (of_one or prepare.plan.neighbours or prepare.plan.serves):
             # Sockets by which the programs of one would reach those of another.
             plan = replace(prepare.plan, loopback=False, local_sockets=False)
             prepare = replace(prepare, plan=plan)
