@@ -52,7 +52,6 @@ def test_a_work_folder_that_leads_out_of_the_project_runs_no_cell(world, given, 
         "key": "filesystem_write_roots",
         "value": "'{project}/work?'",
         "remedy": remedy,
-        "also": [],
     }
     assert [path for path in outside.rglob("*") if path.is_file()] == []
 

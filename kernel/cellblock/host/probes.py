@@ -348,6 +348,11 @@ class Surroundings:
         for where, name in SOCKETS.items():
             yield name, _bound(socket.AF_UNIX, socket.SOCK_STREAM, self.sockets[where])
 
+    @property
+    def listening(self) -> frozenset[str]:
+        """The probes whose trace is a call at a listener: anybody can make one."""
+        return frozenset(self._listeners)
+
     def touched(self) -> set[str]:
         """Return the probes that left a trace."""
         looks: dict[str, Callable[[], bool]] = {

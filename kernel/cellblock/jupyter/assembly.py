@@ -140,7 +140,6 @@ def assemble(
             kernel.lab.close()
         if kernel.session is not None:
             kernel.session.disconnect()  # what the last cell asked for is accounted for
-        audit.close()
         early.remember()
         kept.close()
         if kernel.exports is not None:
@@ -149,6 +148,7 @@ def assemble(
         if kernel.session is None or kernel.session.close():  # else its zygote is still at it
             remove_scratch(early.scratch)
             _end_changes(kernel, Path(early.scratch))
+        audit.close()  # behind the session, whose workers' last words may be for it
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends.base import choose
 from cellblock.backends.plan import GUEST_LIMITS
@@ -32,10 +32,13 @@ from cellblock.policy.load import from_values
 from cellblock.wire import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from cellblock.backends.base import Chosen
     from cellblock.policy.model import Enforcement, Policy
+
+
+_SEEN_BY_HOST: Final = "the host saw it"
 
 
 def run_probes(
@@ -49,11 +52,19 @@ def run_probes(
         return None, None
     project = project or Path.cwd()
     proof, report = prove(policy, chosen, project)
-    if report is not None and not proof.failure:
+    if report is not None and not proof.failure and not _was_disturbed(proof):
         with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
             key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
             probes.Proofs(default_path().parent).keep(key, proof)
     return proof, report
+
+
+def _was_disturbed(proof: Proof) -> bool:
+    """Whether somebody else called at a listener of the suite's: another run may witness all."""
+    return any(
+        seen.outcome == "unwitnessed" and seen.detail.startswith(_SEEN_BY_HOST)
+        for seen in proof.results.values()
+    )
 
 
 def prove(
@@ -103,7 +114,7 @@ def _prove(
         prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around, scratch))
     declared = settle(chosen.declare(tried), prover.report)
-    results = _compared(policy, prover, declared)
+    results = _compared(policy, prover, declared, around.listening)
     return Proof(results, probes.where(), _now(), prover.failure), prover.report
 
 
@@ -125,7 +136,10 @@ def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Tria
 
 
 def _compared(
-    policy: Policy, prover: Prover, declared: Mapping[str, Enforcement]
+    policy: Policy,
+    prover: Prover,
+    declared: Mapping[str, Enforcement],
+    listening: Collection[str],
 ) -> dict[str, Seen]:
     """Return what came of each probe: by what is seen from here first, then by the guest's word."""
     found = {}
@@ -134,7 +148,9 @@ def _compared(
         outcome = attempt.outcome if attempt else "unwitnessed"
         detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
         if probe.name in prover.touched and outcome != "passed":
-            outcome, detail = "passed", f"the host saw it, and the guest said: {outcome}"
+            detail = f"{_SEEN_BY_HOST}, and the guest said: {outcome}"
+            # Anybody may have called at a listener; files and processes are the suite's alone.
+            outcome = "unwitnessed" if probe.name in listening else "passed"
         is_known = outcome == "passed" and disclosed(probe, declared)
         found[probe.name] = Seen(outcome, detail, is_known)
     return found

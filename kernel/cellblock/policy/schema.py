@@ -44,7 +44,7 @@ from cellblock.policy.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
@@ -476,6 +476,7 @@ def _credential_problems(policy: Policy) -> Iterator[Problem]:
             except network.AddressError as error:
                 yield f"{key}.hosts", error.message, entry, error.remedy
                 continue
+            yield from _listening_problems(policy, f"{key}.hosts", entry, origins)
             reached = any(each.admits(*origin) for origin in origins for each in granted)
             if not reached:
                 remedy = "Add it to hosts of [ops.http], as https, or take it out here."
@@ -485,6 +486,16 @@ def _credential_problems(policy: Policy) -> Iterator[Problem]:
                 if other != name:
                     what = f"credential {other} has this header for {entry}"
                     yield f"{key}.header", what, one.header, "Leave one of them out."
+
+
+def _listening_problems(
+    policy: Policy, key: str, entry: str, origins: Sequence[network.Origin]
+) -> Iterator[Problem]:
+    """Yield what is wrong with a host at which cells could listen themselves."""
+    hosts = (host.strip("[]") for _, host, _ in origins)
+    if policy.network_access is True and any(map(network.is_loopback, hosts)):
+        remedy = "List addresses in network_access, or name a host that is not this machine."
+        yield key, "cells could listen there, and be sent the key", entry, remedy
 
 
 def _header_problems(key: str, one: Credential) -> Iterator[Problem]:

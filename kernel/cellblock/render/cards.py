@@ -412,7 +412,9 @@ def problem(  # the parts of a PolicyError, in its order
         for text in also:
             lines += wrap(plain(text), indent="  - ", hanging="    ")
             body.append(paragraph(prose(text), tight=True))
-    data = {"file": file, "key": key, "value": value, "remedy": remedy, "also": list(also)}
+    data: dict[str, Any] = {"file": file, "key": key, "value": value, "remedy": remedy}
+    if also:
+        data["also"] = list(also)
     return make_card(
         title,
         *body,

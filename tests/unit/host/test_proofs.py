@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from cellblock.backends.base import named
 from cellblock.backends.report import Proof, Seen, asked
 from cellblock.host import probes
 from cellblock.host.probes import MOST, MOST_BYTES, NAME, Proofs, is_whole
+from cellblock.jupyter import proving
 from cellblock.policy.load import load
 from cellblock.policy.model import Policy
 from cellblock.wire.messages import LockReport
@@ -205,3 +207,14 @@ def test_a_place_where_nothing_can_be_kept_costs_the_proof_alone():
     made = Proofs(Path(os.devnull, "cellblock"))
     assert not made.keep(key(), PROOF)
     assert made.find(key()) is None
+
+
+def test_a_run_in_which_somebody_else_called_at_a_listener_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(proving, "default_path", lambda: tmp_path / "history")
+    kept = Proofs(tmp_path)
+    for detail, keeps in (("the host saw it, and the guest said: refused", False), ("EPERM", True)):
+        outcome = "refused" if keeps else "unwitnessed"
+        proof = Proof({"tcp": Seen(outcome, detail)}, "Linux", "now")
+        monkeypatch.setattr(proving, "prove", lambda *_, proof=proof: (proof, REPORT))
+        proving.run_probes(Policy(), SimpleNamespace(backend=named("landlock")), PROJECT)
+        assert (kept.find(key()) is not None) is keeps

@@ -108,6 +108,15 @@ def test_one_error_names_the_key_and_shows_nothing_that_may_be_the_secret(operat
     assert "sk-secret" not in message + repr(refused.value)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:80", "localhost:80", "[::1]:80"])
+def test_a_key_for_this_machine_goes_with_no_network_in_which_cells_could_take_it(operator, host):
+    http = f'[ops.http]\nhosts = ["http://{host}", "https://{host}"]\nallow_private = true'
+    table = text(hosts=f'["{host}"]')
+    operator(table, http=http)
+    with pytest.raises(PolicyError, match="cells could listen there, and be sent the key"):
+        operator(table, http=http, head="network_access = true")
+
+
 def test_without_ops_http_nothing_sends_a_key(operator):
     with pytest.raises(PolicyError, match=r"nothing sends it.*Grant \[ops.http\]"):
         operator(http="")

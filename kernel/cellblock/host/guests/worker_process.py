@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from cellblock.errors import WireError
@@ -169,8 +170,24 @@ class Worker(Generic[T]):
         self._end(0.0)
 
     def close(self) -> None:
-        """Hang up, and give it a moment to clean up behind itself."""
-        self._end(PATIENCE)
+        """Hang up, give it a moment to clean up behind itself, and take what it says till then."""
+        until = time.monotonic() + PATIENCE
+        self._take_last_words(until)
+        self._end(max(0.0, until - time.monotonic()))
+
+    def _take_last_words(self, until: float) -> None:
+        if self._sock.fileno() < 0 or self._held:
+            return
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+            while (left := until - time.monotonic()) > 0 and poll.poll(left * 1000):
+                if not (data := self._sock.recv(READ_SIZE)):
+                    return
+                self._take(data)
+                if self._sock.fileno() < 0:
+                    return
 
     def _end(self, seconds: float) -> str:
         """End it; return how it ended."""

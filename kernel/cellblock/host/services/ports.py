@@ -210,6 +210,8 @@ def _listen(wanted: int) -> tuple[int, list[socket.socket]]:
 
 #: The lowest port that cells listen at: they have no right to those below.
 _LEAST: Final = 1_024
+#: The first of those that Linux gives to who asks for any (ip_local_port_range).
+_EPHEMERAL: Final = 32_768
 #: Seconds that the OS kernel has to say who listens.
 _PATIENCE: Final = 1.0
 #: Processes in a row that may end before anything is served again.
@@ -304,12 +306,19 @@ class Ports:
         )
 
     def news(self) -> tuple[PortState, ...]:
-        """Return the ports at which somebody has begun to listen since this was asked last."""
-        if self._network is None:
-            return ()
-        now = [one for one in self.state() if one.listens]
-        known, self._known = self._known, frozenset(one.number for one in now)
-        return tuple(one for one in now if one.number not in known)
+        """Return the ports at which somebody has begun to listen since this was asked last.
+
+        One that the policy does not list has no address. Of those that programs are given when they
+        ask for any port (ip(7)) nothing is said: they are no servers for people.
+        """
+        now = {
+            number: self._open[number].url if number in self._open else ""
+            for number in self._look()
+            if number in self._open or (self._listed != "any" and _LEAST <= number < _EPHEMERAL)
+        }
+        known, self._known = self._known, frozenset(now)
+        new = sorted(now.keys() - known)
+        return tuple(PortState(number, now[number], listens=True) for number in new)
 
     def _look(self) -> set[int]:
         """Return at which ports somebody listens, and open those that may be and are not."""

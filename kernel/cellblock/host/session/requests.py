@@ -1023,7 +1023,10 @@ class Requests:
             guest.throttle(on=True)
         self._relay.say(self._relay_user)
         for one in self.ports.news():
-            self._front.on_notice(f"says: a server of yours is at {one.url} (port {one.number})")
+            where = f"is at {one.url} (port {one.number})"
+            if not one.url:
+                where = f"is at port {one.number}, which the policy lists not: no browser sees it"
+            self._front.on_notice(f"says: a server of yours {where}")
         request.done(reply)
         self._relay.account(self._relay_user)
         if self._alone is not None or self._waiting():

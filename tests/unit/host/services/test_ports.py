@@ -127,6 +127,14 @@ def server():
         yield made
 
 
+def last_of(sock):
+    """Return what comes last: nothing, whether the other side closed or reset the connection."""
+    try:
+        return sock.recv(1)
+    except ConnectionResetError:
+        return b""
+
+
 def asks(url):
     sock = cell_servers.connect(url)
     sock.sendall(f"GET / HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
@@ -136,7 +144,7 @@ def asks(url):
 def test_it_is_told_once_that_somebody_listens(session, server):
     number = server.getsockname()[1]
     made = session.ports((number,))
-    (one,) = made.news()
+    (one,) = (each for each in made.news() if each.url)  # others of this machine may listen, too
     assert (one.number, one.listens) == (number, True)
     assert made.news() == ()
     made.leave()
@@ -150,7 +158,7 @@ def test_a_request_for_its_name_is_continued_and_ends_with_the_session(session, 
         assert peer.recv(9) == b"GET / HTT"
         made.leave()
         peer.recv(999)
-        assert (browser.recv(1), peer.recv(1)) == (b"", b"")
+        assert (last_of(browser), last_of(peer)) == (b"", b"")
         with pytest.raises(ConnectionRefusedError):
             cell_servers.connect(one.url)
 

@@ -148,6 +148,8 @@ class WorkerProvider:
         self._failure = ""
         self._queue: deque[Call] = deque()
         self._runs: dict[int, _RunningCall] = {}
+        #: Nothing is wanted any more but which keys were sent.
+        self._is_closing = False
         #: Threads that run calls, and bytes that calls hold.
         self._blocking = self._held = 0
         #: Answers are not read now; or were not, until a moment ago.
@@ -227,11 +229,12 @@ class WorkerProvider:
         self._forget_loading()
         for run in self._runs.values():
             run.stop_timer()
-        self._runs.clear()
         self._queue.clear()
+        self._is_closing = True
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+        self._runs.clear()
 
     def _pump(self) -> None:
         """Begin the calls that the worker has room for; sync tools need a free thread."""
@@ -329,6 +332,8 @@ class WorkerProvider:
         self._fail("", f"importing them took longer than {LOADING:g} s", "Import less in them.")
 
     def _on_message(self, message: FromWorker) -> None:
+        if self._is_closing and not isinstance(message, KeySent):
+            return
         match message:
             case Progress(number=number, text=text):
                 if (run := self._runs.get(number)) is not None and run.waited_for:
