@@ -44,6 +44,7 @@ def test_a_work_folder_that_leads_out_of_the_project_runs_no_cell(world, given, 
     assert (reply["status"], reply["ename"], reply["evalue"]) == ("error", "PolicyProblem", detail)
     (card,) = reading.cards(published, "problem")
     remedy = "Put a folder in the link's place, or name where it leads in a policy of your own."
+    remedy += " Then restart the kernel."
     assert card == {
         "version": card["version"],
         "title": "cellblock can't run cells with this policy",

@@ -439,11 +439,11 @@ _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 #: A name that ends in letters, or an IPv4 address.
 _HOST: Final = rf"(?:(?:{_LABEL}\.){{0,9}}[a-z][a-z0-9-]{{0,61}}|\d{{1,3}}(?:\.\d{{1,3}}){{3}})"
 _HOST_OF_URL: Final = re.compile(
-    rf"(https?)://({_HOST})(?::(\d{{1,5}}))?(?=[/?#]|\Z)", re.IGNORECASE
+    rf"(https?)://({_HOST})(?::(\d{{1,5}}))?(?=[/?#]|\Z)", re.IGNORECASE | re.ASCII
 )
 #: A host and its port, as calls take them: ``("example.org", 25)``.
 _HOST_AND_PORT: Final = re.compile(
-    rf"""\(\s{{0,8}}["']({_HOST})["']\s{{0,8}},\s{{0,8}}(\d{{1,5}})\b""", re.IGNORECASE
+    rf"""\(\s{{0,8}}["']({_HOST})["']\s{{0,8}},\s{{0,8}}(\d{{1,5}})\b""", re.IGNORECASE | re.ASCII
 )
 _PORTS: Final = MappingProxyType({"http": "80", "https": "443"})
 #: Hosts that an operation asks only where the policy says that they may be private.

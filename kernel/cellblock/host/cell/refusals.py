@@ -380,7 +380,7 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if listed is True or (known and (address in known or call.errno not in _KEPT_AWAY)):
         return None  # it was connected to: who listens there refused, or nobody does
     what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
-    line = entries if address else f"{field} = true"
+    line = f"{field} = true" if not call.target else entries if address else ""
     return Refusal(field, what, Remedy(line), address)
 
 
