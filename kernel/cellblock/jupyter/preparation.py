@@ -99,7 +99,7 @@ def make_later(reactor: Reactor, session: Prepare) -> None:
 
 
 #: Seconds after a kernel's begin that its policy is proved: it is at work, or its user reads.
-PROVE_AFTER: Final = 10.0
+PROVE_AFTER: Final = 30.0
 
 
 def prove_later(reactor: Reactor, config: SessionConfig, look: Callable[[], bool]) -> None:

@@ -83,7 +83,7 @@ def add_lines(file: str, lines: str, *, extends: str, project: Path) -> tuple[Po
                 text = f'{_EXTENDS} = "{extends}"\n{text}'
             before = load(str(named or extends), project=project, allow_unsafe=True)
         return before, _replaced(path, text, project)
-    except ValueError as error:
+    except (ValueError, TOMLKitError) as error:
         remedy = "Give each as it would stand in the file: 'timeout = 120'."
         raise PolicyError(f"these lines do not fit: {error}", file=file, remedy=remedy) from None
     except OSError as error:
