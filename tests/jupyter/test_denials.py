@@ -27,7 +27,8 @@ def test_a_denied_cell_does_not_start_and_says_everything_at_once(safe):
     assert "\n  line 1  gc hands out every object in the process\n" in text
     assert "\n  Instead of open, line 4: " in text
     assert "\n  To allow it, write this to cells.toml, by hand or by cellblock policy add" in text
-    assert text.endswith('\n    ops.read_file.roots = ["{project}"]')
+    assert '\n    ops.read_file.roots = ["{project}"]\n' in text
+    assert text.endswith('\n    add.read_deny_paths = ["@secrets"]')
     # Runners without a screen have all of it in the reply.
     assert reading.ANSI.sub("", "\n".join(reply["traceback"])) == text
     (error,) = reading.of(published, "error")
@@ -54,6 +55,7 @@ def test_a_denial_says_what_to_put_into_its_own_policy(start, world):
         "\n"
         + "\n".join(wrap(f"To allow it, add this to {file}, by {add}", indent="  "))
         + '\n    ops.read_file.roots = ["{project}"]'
+        + '\n    add.read_deny_paths = ["@secrets"]'
     )
 
 

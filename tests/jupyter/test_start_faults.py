@@ -63,7 +63,8 @@ def test_fewer_open_files_than_snapshots_take(world):
         "  File:  safe\n"
         "  Key:   undo_depth\n"
         "  Value: 3\n"
-        "  Instead: Raise the limit: ulimit -n 1024. Or have undo_depth be 1."
+        "  Instead: Raise the limit: ulimit -n 1024. Or have undo_depth be 1. Then\n"
+        "  restart the kernel."
     )
 
 
@@ -117,7 +118,8 @@ def test_a_project_whose_name_is_not_utf8(world):
         "  a name that cells need is not UTF-8\n"
         "  File:  data\n"
         f"  Value: {str(world.work)!a}\n"
-        "  Instead: Give the folder a name in UTF-8, or take it out of the policy."
+        "  Instead: Give the folder a name in UTF-8, or take it out of the policy. Then\n"
+        "  restart the kernel."
     )
 
 
@@ -137,7 +139,7 @@ def test_temporary_files_in_a_folder_whose_name_is_not_utf8(world):
     ]
     value, remedy = rest.split("\n  Instead: ")
     assert value.startswith(f"{ascii(str(folder))[:-1]}/cellblock-")
-    assert remedy == "Set TMPDIR to a folder with a name in UTF-8."
+    assert remedy == "Set TMPDIR to a folder with a name in UTF-8. Then restart the kernel."
     assert list(folder.iterdir()) == []
 
 
@@ -150,7 +152,7 @@ def test_less_memory_than_an_interpreter_takes(world):
         "  Key:   memory_max_bytes\n"
         "  Value: 1\n"
         '  Instead: It should be greater than or equal to 33554432, or "none" for no\n'
-        "  limit."
+        "  limit. Then restart the kernel."
     )
 
 
@@ -175,7 +177,7 @@ def test_a_user_without_a_home():
         "  File:  safe\n"
         "  Key:   read_deny_paths\n"
         "  Value: '~/.ssh'\n"
-        "  Instead: Set HOME where the kernel is started."
+        "  Instead: Set HOME where the kernel is started. Then restart the kernel."
     )
 
 

@@ -39,7 +39,7 @@ def next_cell_runs(kernel):
 
 
 DEATHS = {
-    "exit": ("import os\nos._exit(3)", "crashed", "status 3"),
+    "exit": ("import os\nos._exit(3)", "exited", "status 3"),
     "segfault": ("import ctypes\nctypes.string_at(0)", "crashed", "SIGSEGV"),
     "abort": ("import os\nos.abort()", "crashed", "SIGABRT"),
     "a kill": ("import os\nos.kill(os.getpid(), 9)", "crashed", "SIGKILL"),

@@ -78,7 +78,7 @@ def test_a_handler_that_does_not_end_is_stopped_like_a_cell(start, world):
     kernel = start(world.policy("extends = 'data'\ntimeout = 1.0\n"), world=world)
     kernel.run("kept = 5")
     published = click(kernel, button(kernel, "while True: pass"))
-    assert "KeyboardInterrupt" in str([m["content"] for m in published])
+    assert "it ran longer than 1 s" in str([m["content"] for m in published])
     assert reading.result(kernel.run("kept")[1]) == "5"
     # One that can't be interrupted costs its guest, and a card says so.
     body = "while True:\n        try:\n            while True: pass\n        except BaseException: pass"

@@ -552,7 +552,9 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         ops=policy.operations and policy.operations.with_paths(of_operation),
     )
     if wrong:
-        raise together(wrong)
+        # What is the same for each entry, as where there is no home folder, is said once.
+        alike = {(one.key, one.message, one.remedy): one for one in reversed(wrong)}
+        raise together([*alike.values()][::-1])
     return made
 
 

@@ -1,4 +1,4 @@
 # dies while a frame is half sent
-# ends: crashed
+# ends: exited
 put(frame(text("x" * 1000))[:500])
 os._exit(7)
