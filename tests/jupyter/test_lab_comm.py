@@ -394,6 +394,7 @@ def test_what_is_staged_is_listed_compared_kept_and_dropped(staging, records):
     (kept,) = records(staging.world, "kept")
     assert (kept["by"], kept["name"]) == ("the panel", str(project / "new.csv"))
     assert lab.answer("drop", paths=["third"])["message"] == "dropped 1 file"
+    assert lab.answer("refresh", what=["changes"])["ok"]
     files, _ = listed(lab)
     assert set(files) == {"conftest.py", "old.csv"}
     assert (project / "old.csv").read_text() == "before\n"
