@@ -20,6 +20,14 @@ def after(go, addresses):
     return found
 
 
+def close_pipes(server):
+    """Close what a server keeps for its next connections: its process would end with it."""
+    for pipe in server._pipes._free:
+        for fd in pipe:
+            os.close(fd)
+    server._pipes._free.clear()
+
+
 class Relay:
     """A server in a thread; ``book`` is where names are, and ``asked`` what was looked up."""
 
@@ -68,6 +76,7 @@ class Relay:
         assert not self.thread.is_alive()
         for listener in self.inside:
             listener.close()
+        close_pipes(self.server)
 
 
 class Guest(socket.socket):

@@ -1,5 +1,6 @@
 """Pure code: what is tested here starts no kernel."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -15,6 +16,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.unit)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_open():
+    """Have what a module's tests dropped closed: children of later tests inherit descriptors."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from cellblock.host.services import port_relay
 from cellblock.host.services.port_relay import ELSEWHERE, is_for, nobody_listens
 from cellblock.host.services.ports import Enter, Open, Shut
 from cellblock.wire import frames
+from support.relays import close_pipes
 
 SECONDS = 20
 OURS = ("0123456789abcdef.localhost:8050",)
@@ -109,6 +110,7 @@ class Relay:
         self.host.close()
         self.thread.join(SECONDS)
         assert not self.thread.is_alive()
+        close_pipes(self.server)
         for sock in (self.session, *self.listeners):
             sock.close()
 
