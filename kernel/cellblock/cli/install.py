@@ -20,9 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cellblock.backends import container_engine
-from cellblock.backends.report import (
-    doctor_report,
-)
+from cellblock.backends.report import doctor_report
 from cellblock.cli.common import (
     AllowUnsafe,
     AsJson,

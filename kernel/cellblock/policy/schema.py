@@ -307,13 +307,15 @@ def _is_installed(top: str) -> bool:
 def _access_problems(policy: Policy) -> Iterator[Problem]:
     """Yield what is wrong with what cells may reach: network, environment, comms, files."""
     addresses = () if isinstance(policy.network_access, bool) else policy.network_access
+    wrong = list[str]()
     for entry in addresses:
         try:
             network.parse_address(entry)
         except network.AddressError as error:
             yield "network_access", error.message, entry, error.remedy
-            return
-    yield from _port_problems(policy)
+            wrong.append(entry)
+    if not wrong:  # whose ports are taken is known of addresses alone
+        yield from _port_problems(policy)
     for name in policy.env_var_access:
         if name in FIXED_ENVIRONMENT:
             message, remedy = "always has a sandbox value", "Remove the entry."

@@ -104,7 +104,8 @@ _UNITS: Final = {"B": 1} | {
     for power, letter in enumerate("KMGT")
     for middle, base in (("i", 1024), ("", 1000))
 }
-_SIZE: Final = re.compile(rf"(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})")
+#: Digits are few, since cells may write a size, too: a float has no more than 308.
+_SIZE: Final = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?) ?({'|'.join(_UNITS)})")
 #: The same for JSON schema.
 SIZE_PATTERN: Final = f"^{_SIZE.pattern}$"
 
@@ -121,11 +122,11 @@ def size_of(text: str) -> int | None:
 
 
 def size_text(value: int) -> str:
-    """Return bytes as a file can have them: ``8 GiB`` where that is exact."""
+    """Return bytes as a file can have them: ``8 GiB`` if that is exact."""
     for letter in "TGMK":
         if value and value % _UNITS[f"{letter}iB"] == 0:
-            return f"{value // _UNITS[f'{letter}iB']:,} {letter}iB"
-    return f"{value:,} B"
+            return f"{value // _UNITS[f'{letter}iB']} {letter}iB"
+    return f"{value} B"
 
 
 def tool_name(entry: str) -> str:

@@ -18,7 +18,7 @@ from cellblock.policy.load import from_values, load, load_for_check, preset_valu
 from cellblock.policy.model import Policy, flat_fields
 from cellblock.policy.narrowing import narrow
 from cellblock.policy.paths import Places
-from cellblock.policy.vocabulary import PRESETS, TIERS
+from cellblock.policy.vocabulary import PRESETS, TIERS, size_of, size_text
 
 
 @pytest.fixture
@@ -371,6 +371,10 @@ def test_scratch_stays_as_written_until_there_is_one(operator, tmp_path):
             "ops.http.add: no such key. Put add above the first [table]: "
             "lines below [ops.http] are that table's."
         ),
+        f'memory_max_bytes = "{"9" * 400} GiB"': (
+            f"memory_max_bytes: wrong value (got '{'9' * 400} GiB'). "
+            'It should be a size, as in "8 GiB", or "none" for no limit.'
+        ),
         'memory_max_bytes = "8 gigs"': (
             "memory_max_bytes: wrong value (got '8 gigs'). "
             'It should be a size, as in "8 GiB", or "none" for no limit.'
@@ -408,6 +412,11 @@ def test_one_error_names_file_key_value_and_remedy(operator, tmp_path, text, mes
             ],
         ),
         ("[add]\nmagics = 3\ntimeout = 3", ["add.magics", "add.timeout"]),
+        (
+            """network_access = ["*.example.org:1", "example.org"]
+            env_var_access = ["PATH"]""",
+            ["network_access", "network_access", "env_var_access"],
+        ),
     ],
 )
 def test_all_that_is_wrong_is_said_at_once(operator, text, keys):
@@ -423,6 +432,11 @@ def test_all_that_is_wrong_is_said_at_once(operator, text, keys):
 def test_a_table_that_is_there_twice_is_said_to_be(operator, text):
     with pytest.raises(PolicyError, match="is there twice: put all of its lines in one place"):
         operator(text)
+
+
+@pytest.mark.parametrize("value", [1, 1_000, 1_536, 2**20, 3 * 2**29, 5 * 2**30, 2**40])
+def test_a_size_is_shown_as_a_file_can_have_it(value):
+    assert size_of(size_text(value)) == value
 
 
 def test_sizes_have_units(operator):

@@ -28,7 +28,7 @@ from cellblock.errors import PolicyError
 from cellblock.host.snapshots import memory
 from cellblock.policy.network import parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
-from cellblock.policy.vocabulary import GIB, MIB, is_size
+from cellblock.policy.vocabulary import GIB, MIB, is_size, size_text
 from cellblock.render.cards import size, value_words
 from cellblock.render.outcomes import Refusal, Remedy, named
 from cellblock.wire.messages import FailedCall
@@ -63,8 +63,6 @@ _READS_DOTENV: Final = re.compile(
 _MOST_LINKS: Final = 40
 #: Fields that keep what is there from being read.
 _READING: Final = ("filesystem_read_roots", "read_deny_paths")
-#: Units of sizes in a policy file.
-_UNITS: Final = ((GIB, "GiB"), (MIB, "MiB"), (1, "B"))
 #: How a cell names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
@@ -326,8 +324,8 @@ def _set(field: str, value: int) -> str:
     """Return the line that sets a limit; sizes are rounded up to a whole number of a unit."""
     if not is_size(field):
         return f"{field} = {value:_}"
-    size_of_unit, unit = next(each for each in _UNITS if value >= each[0])
-    return f'{field} = "{-(-value // size_of_unit)} {unit}"'
+    unit = next(unit for unit in (GIB, MIB, 1) if value >= unit)
+    return f'{field} = "{size_text(-(-value // unit) * unit)}"'
 
 
 def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
