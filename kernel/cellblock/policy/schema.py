@@ -35,6 +35,7 @@ from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
     HOST_TARGETS,
     MAX_NAME,
+    MAX_PORTS,
     SIZE_PATTERN,
     WIDGET_TARGETS,
     closest,
@@ -67,8 +68,6 @@ _EXPECTED = {
     "network_access": "true, false or a list of host:port texts",
     "ports": 'a list of numbers from 1024 to 65535, or "any"',
 }
-#: Ports that a policy may list: the host listens at each.
-MAX_PORTS: Final = 32
 
 
 def parse(values: Mapping[str, object], *, file: str) -> Policy:

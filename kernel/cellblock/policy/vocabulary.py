@@ -58,6 +58,8 @@ ToolBytes = Annotated[int, Range(1, 16 * MIB)]
 InFlight = Annotated[int, Range(1, 10_000)]
 #: Lower ones take a right that no cell has.
 Port = Annotated[int, Range(1_024, 65_535)]
+#: Ports of a session that are open at a time: the host listens at each.
+MAX_PORTS: Final = 32
 
 
 PRESETS: Final = ("safe", "data", "unsafe")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from cellblock.host.guests.worker_process import Worker
 from cellblock.policy.network import LOOPBACK
+from cellblock.policy.vocabulary import MAX_PORTS
 from cellblock.wire.messages import Message
 
 if TYPE_CHECKING:
@@ -126,8 +127,6 @@ def _listeners(diagnosing: socket.socket, family: int) -> Iterator[tuple[bytes, 
 
 # --- addresses on the user's loopback -------------------------------------------------------------
 
-#: Ports that are open at a time where any may be.
-MOST_PORTS: Final = 32
 #: Bytes of the random part of a name.
 _NAME_BYTES: Final = 8
 #: Connections that wait to be taken.
@@ -309,7 +308,8 @@ class Ports:
         """Return the ports at which somebody has begun to listen since this was asked last.
 
         One that the policy does not list has no address. Of those that programs are given when they
-        ask for any port (ip(7)) nothing is said: they are no servers for people.
+        ask for any port (ip(7)) nothing is said: they are no servers for people. ``MAX_PORTS`` are
+        returned at most, as a cell may listen at thousands.
         """
         now = {
             number: self._open[number].url if number in self._open else ""
@@ -317,7 +317,7 @@ class Ports:
             if number in self._open or (self._listed != "any" and _LEAST <= number < _EPHEMERAL)
         }
         known, self._known = self._known, frozenset(now)
-        new = sorted(now.keys() - known)
+        new = sorted(now.keys() - known)[:MAX_PORTS]
         return tuple(PortState(number, now[number], listens=True) for number in new)
 
     def _look(self) -> set[int]:
@@ -331,7 +331,7 @@ class Ports:
         if self._listed == "any":
             wanted = sorted(number for number in found - self._open.keys() if number >= _LEAST)
             for number in wanted:
-                if len(self._open) >= MOST_PORTS:
+                if len(self._open) >= MAX_PORTS:
                     gone = next((each for each in self._open if each not in found), None)
                     if gone is None:
                         break

@@ -1023,10 +1023,11 @@ class Requests:
             guest.throttle(on=True)
         self._relay.say(self._relay_user)
         for one in self.ports.news():
-            where = f"is at {one.url} (port {one.number})"
-            if not one.url:
-                where = f"is at port {one.number}, which the policy lists not: no browser sees it"
-            self._front.on_notice(f"says: a server of yours {where}")
+            if one.url:
+                said = f"a server of yours is at {one.url} (port {one.number})"
+            else:
+                said = f"no browser reaches port {one.number}: ports in the policy does not list it"
+            self._front.on_notice(f"says: {said}")
         request.done(reply)
         self._relay.account(self._relay_user)
         if self._alone is not None or self._waiting():

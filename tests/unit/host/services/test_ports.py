@@ -11,6 +11,7 @@ import pytest
 from cellblock.guest.confine import own_network
 from cellblock.host.services import ports
 from cellblock.host.services.ports import Ports, PortState, listening_ports, open_port
+from cellblock.policy.vocabulary import MAX_PORTS
 from support import cell_servers
 from support.ports import next_port
 from support.simulator import Reactor
@@ -147,6 +148,17 @@ def test_it_is_told_once_that_somebody_listens(session, server):
     (one,) = (each for each in made.news() if each.url)  # others of this machine may listen, too
     assert (one.number, one.listens) == (number, True)
     assert made.news() == ()
+    made.leave()
+
+
+def test_servers_at_ports_that_are_not_listed_are_told_of_and_not_opened(session, monkeypatch):
+    made = session.ports((8050,))
+    monkeypatch.setattr(ports, "listening_ports", lambda _network: {8050, 8051, 40_000})
+    first, second = made.news()
+    assert (first.number, bool(first.url), second.number, second.url) == (8050, True, 8051, "")
+    monkeypatch.setattr(ports, "listening_ports", lambda _network: set(range(2_000, 30_000)))
+    assert len(made.news()) == MAX_PORTS  # a cell that listens at thousands says no more
+    assert [one.number for one in made.state()] == [8050]
     made.leave()
 
 
