@@ -37,12 +37,14 @@ from cellblock.host.services.relay import (
     FILES_EACH,
     KEEP_ALIVE,
     READ_SIZE,
-    RESET,
     SPARE_FILES,
     Flow,
     Pipes,
+    Sockets,
     bound_buffers,
     is_connected,
+    joined,
+    move,
     raise_file_limit,
 )
 from cellblock.policy.network import LOOPBACK
@@ -181,12 +183,9 @@ class Server:
         self._received: list[int] = []
         self._served: dict[int, Served] = {}
         self._listeners: dict[int, tuple[socket.socket, Served]] = {}
-        #: All connections, oldest first, by each of their descriptors too.
+        #: All connections, oldest first.
         self._all: dict[Connection, None] = {}
-        self._connections: dict[int, Connection] = {}
-        self._waited_for: dict[int, int] = {}
-        #: Closed when all events are served: else one would be taken for another socket's.
-        self._closing: list[socket.socket] = []
+        self._sockets: Sockets[Connection] = Sockets(self._epoll)
         self._is_taking, self._rests_until = True, 0.0
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = min(MAX_CONNECTIONS, max(1, (files - SPARE_FILES) // FILES_EACH))
@@ -200,12 +199,11 @@ class Server:
                         return
                 elif fd in self._listeners:
                     self._accept(fd)
-                elif (connection := self._connections.get(fd)) is not None:
+                elif (connection := self._sockets.owner(fd)) is not None:
                     connection.has_left |= bool(connection.flows and events & select.EPOLLRDHUP)
                     self._serve(connection, events)
             self._look_at_time()
-            while self._closing:
-                self._closing.pop().close()
+            self._sockets.close_forgotten()
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -286,7 +284,7 @@ class Server:
             if self._is_taking:
                 self._epoll.unregister(listener)
             del self._listeners[listener.fileno()]
-            self._closing.append(listener)
+            self._sockets.close_later(listener)
         for connection in [each for each in self._all if each.served is served]:
             self._end(connection, reset=True)
 
@@ -312,16 +310,16 @@ class Server:
             self._end(asking[0], reset=True)
         connection = Connection(served, near, time.monotonic() + ASKING_SECONDS)
         self._all[connection] = None
-        self._connections[near.fileno()] = connection
         # At edges: what is looked at is not taken, and would be told of again.
-        self._wait(near, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        events = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+        self._sockets.add(near, connection, events)
 
     def _serve(self, connection: Connection, events: int) -> None:
         if connection.is_asking:
             self._look_at_request(connection, events)
         elif not connection.flows:
             self._go_on_connecting(connection, events)
-        elif not _move(connection) or events & (select.EPOLLERR | select.EPOLLPRI):
+        elif not move(connection.flows) or events & (select.EPOLLERR | select.EPOLLPRI):
             self._end(connection, reset=True)
             return
         if connection.flows:
@@ -359,9 +357,8 @@ class Server:
                 continue
             connection.far = far
             connection.ends = time.monotonic() + CONNECTING_SECONDS
-            self._connections[far.fileno()] = connection
-            self._wait(connection.near, 0)
-            self._wait(far, select.EPOLLOUT)
+            self._sockets.wait(connection.near, 0)
+            self._sockets.add(far, connection, select.EPOLLOUT)
             return
         self._end_with(connection, nobody_listens(connection.served.port))
 
@@ -372,11 +369,8 @@ class Server:
         if far.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._try_next(connection)
         elif is_connected(far):
-            for sock in (connection.near, far):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.ends = None
-            up = Flow(connection.near, far, self._pipes)
-            connection.flows = up, Flow(far, connection.near, self._pipes)
+            connection.flows = joined(connection.near, far, self._pipes)
         elif events & (select.EPOLLHUP | select.EPOLLERR):
             self._end(connection, reset=True)  # the browser has gone
 
@@ -390,25 +384,11 @@ class Server:
             wanted |= select.EPOLLOUT if back.held else 0
             # That a side has left is to be known also while nothing more is read of it.
             wanted |= 0 if connection.has_left else select.EPOLLRDHUP
-            self._wait(out.source, wanted, without_hang_up=True)
+            self._sockets.wait(out.source, wanted, without_hang_up=True)
         moved = up.moved + down.moved
         if connection.has_left and (connection.ends is None or moved != connection.moved):
             connection.ends = time.monotonic() + LEFT_SECONDS
         connection.moved = moved
-
-    def _wait(self, sock: socket.socket, events: int, *, without_hang_up: bool = False) -> None:
-        """Wait for events at a socket; for a hang-up, too, unless nothing else is waited for."""
-        fd, known = sock.fileno(), self._waited_for.get(sock.fileno())
-        if events == 0 and without_hang_up:
-            if known is not None:
-                self._epoll.unregister(fd)
-                del self._waited_for[fd]
-            return
-        if known is None:
-            self._epoll.register(fd, events)
-        elif known != events:
-            self._epoll.modify(fd, events)
-        self._waited_for[fd] = events
 
     def _end_with(self, connection: Connection, answer: bytes) -> None:
         """Answer a browser in the place of a server, and end its connection."""
@@ -424,32 +404,13 @@ class Server:
         for flow in connection.flows:
             flow.close()
         self._forget_far(connection, reset=reset)
-        self._forget(connection.near, reset=reset)
+        self._sockets.forget(connection.near, reset=reset)
         self._all.pop(connection, None)
 
     def _forget_far(self, connection: Connection, *, reset: bool = False) -> None:
         if connection.far is not None:
-            self._forget(connection.far, reset=reset)
+            self._sockets.forget(connection.far, reset=reset)
             connection.far = None
-
-    def _forget(self, sock: socket.socket, *, reset: bool) -> None:
-        if reset:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        self._wait(sock, 0, without_hang_up=True)
-        self._connections.pop(sock.fileno(), None)
-        self._closing.append(sock)
-
-
-def _move(connection: Connection) -> bool:
-    """Move what can be moved; return whether there is nobody that has gone."""
-    try:
-        for flow in connection.flows:
-            if not flow.is_done:
-                flow.move()
-    except OSError:  # or there are no pipes
-        return False
-    return True
 
 
 def main(fd: int, host: int) -> None:

@@ -29,7 +29,7 @@ from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 from threading import Semaphore, Thread
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -458,6 +458,24 @@ class Flow:
             self._pipe = None
 
 
+def joined(near: socket.socket, far: socket.socket, pipes: Pipes) -> tuple[Flow, Flow]:
+    """Return both directions of a connection whose sockets are connected."""
+    for sock in (near, far):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Flow(near, far, pipes), Flow(far, near, pipes)
+
+
+def move(flows: Iterable[Flow]) -> bool:
+    """Move what can be moved; return whether there is nobody that has gone."""
+    try:
+        for flow in flows:
+            if not flow.is_done:
+                flow.move()
+    except OSError:  # or there are no pipes
+        return False
+    return True
+
+
 class Pipes:
     """Pipes that are empty, for whichever flow needs one."""
 
@@ -482,6 +500,66 @@ class Pipes:
             return
         for fd in pipe:
             os.close(fd)
+
+
+C = TypeVar("C")
+
+
+class Sockets(Generic[C]):
+    """The sockets of a server's connections: whose each is, and what is waited for at it."""
+
+    def __init__(self, epoll: select.epoll) -> None:
+        self._epoll = epoll
+        self._owners: dict[int, C] = {}
+        self._waited_for: dict[int, int] = {}
+        #: Sockets of connections that have ended. They are closed when all events are served: else
+        #: an event of one that had the same number would be taken for a new one's.
+        self._forgotten: list[socket.socket] = []
+
+    def __bool__(self) -> bool:
+        """Return whether there is any, or anything is waited for."""
+        return bool(self._owners or self._waited_for)
+
+    def owner(self, fd: int) -> C | None:
+        """Return the connection that a descriptor belongs to, None for none."""
+        return self._owners.get(fd)
+
+    def add(self, sock: socket.socket, connection: C, events: int) -> None:
+        """Wait for events at a connection's socket."""
+        self._owners[sock.fileno()] = connection
+        self.wait(sock, events)
+
+    def wait(self, sock: socket.socket, events: int, *, without_hang_up: bool = False) -> None:
+        """Wait for events at a socket; for a hang-up, too, unless nothing else is waited for."""
+        fd, known = sock.fileno(), self._waited_for.get(sock.fileno())
+        if events == 0 and without_hang_up:
+            if known is not None:
+                self._epoll.unregister(fd)
+                del self._waited_for[fd]
+            return
+        if known is None:
+            self._epoll.register(fd, events)
+        elif known != events:
+            self._epoll.modify(fd, events)
+        self._waited_for[fd] = events
+
+    def forget(self, sock: socket.socket, *, reset: bool = False) -> None:
+        """Wait for a socket no more, and close it soon; with ``reset`` its peer hears an error."""
+        if reset:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self.wait(sock, 0, without_hang_up=True)
+        self._owners.pop(sock.fileno(), None)
+        self._forgotten.append(sock)
+
+    def close_later(self, sock: socket.socket) -> None:
+        """Close a socket, at which nothing is waited for, when all events are served."""
+        self._forgotten.append(sock)
+
+    def close_forgotten(self) -> None:
+        """Close what was forgotten: all events are served."""
+        while self._forgotten:
+            self._forgotten.pop().close()
 
 
 @dataclass(eq=False, slots=True)
@@ -602,15 +680,10 @@ class Server:
         #: Descriptors that came before their ``Listener`` was complete.
         self._received: list[int] = []
         self._listeners: dict[int, tuple[socket.socket, Neighbour]] = {}
-        #: Connections by both of their descriptors, and what is waited for at each of these.
-        self._connections: dict[int, Connection] = {}
-        self._waited_for: dict[int, int] = {}
+        self._sockets: Sockets[Connection] = Sockets(self._epoll)
         self._all: set[Connection] = set()
         #: Those that have a time until which: they are connecting, or their guest has left.
         self._timed: set[Connection] = set()
-        #: Sockets of connections that have ended. They are closed when all events are served: else
-        #: an event of one that had the same number would be taken for a new one's.
-        self._closing: list[socket.socket] = []
         self._files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         #: How fast connections are taken, and whether any are now.
         self._pace, self._is_taking = Pace(most_per_port_seconds()), True
@@ -626,13 +699,12 @@ class Server:
                     self._go_on_with_found()
                 elif fd in self._listeners:
                     self._accept(fd)
-                elif (connection := self._connections.get(fd)) is not None:
+                elif (connection := self._sockets.owner(fd)) is not None:
                     if fd == connection.near.fileno() and events & select.EPOLLRDHUP:
                         connection.has_left = True
                     self._serve(connection, events)
             self._look_at_time()
-            while self._closing:
-                self._closing.pop().close()
+            self._sockets.close_forgotten()
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -741,8 +813,7 @@ class Server:
             near.setsockopt(level, option, value)
         connection = Connection(neighbour, near)
         self._all.add(connection)
-        self._connections[near.fileno()] = connection
-        self._wait(near, 0)
+        self._sockets.add(near, connection, 0)
         if neighbour.name in ("", LOCALHOST):
             # Who listens at one of both addresses is there by the other, too.
             others = LOOPBACK if neighbour.name else ()
@@ -793,8 +864,7 @@ class Server:
             seconds = FIRST_SECONDS if connection.targets else LAST_SECONDS
             connection.give_up_at = time.monotonic() + seconds
             self._timed.add(connection)
-            self._connections[connection.far.fileno()] = connection
-            self._wait(connection.far, select.EPOLLOUT)
+            self._sockets.add(connection.far, connection, select.EPOLLOUT)
             return
         self._report(Failed(why=f"{neighbour.entry}: {os.strerror(error)}"))
         self._end(connection, reset=True)
@@ -802,7 +872,7 @@ class Server:
     def _serve(self, connection: Connection, events: int) -> None:
         if connection.far is None or not connection.flows:
             self._go_on_connecting(connection, events)
-        elif not _move(connection) or events & (select.EPOLLERR | select.EPOLLPRI):
+        elif not move(connection.flows) or events & (select.EPOLLERR | select.EPOLLPRI):
             if events & select.EPOLLPRI:
                 why = f"{connection.neighbour.entry}: out-of-band data, which is not passed on"
                 self._report(Failed(why=why))
@@ -822,7 +892,7 @@ class Server:
             wanted |= select.EPOLLOUT if back.held else 0
             # That a guest has left is to be known also while nothing more is read of it.
             wanted |= select.EPOLLRDHUP if out is up and not connection.has_left else 0
-            self._wait(out.source, wanted, without_hang_up=True)
+            self._sockets.wait(out.source, wanted, without_hang_up=True)
         moved = up.moved + down.moved
         if connection.has_left and (connection not in self._timed or moved != connection.moved):
             connection.give_up_at = time.monotonic() + LEFT_SECONDS
@@ -838,62 +908,26 @@ class Server:
                 self._try_next(connection, error)
                 return
             if is_connected(far):
-                for sock in (connection.near, far):
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.targets = []
                 self._timed.discard(connection)
-                up = Flow(connection.near, far, self._pipes)
-                connection.flows = up, Flow(far, connection.near, self._pipes)
+                connection.flows = joined(connection.near, far, self._pipes)
                 return
         if events & (select.EPOLLHUP | select.EPOLLERR):
             self._end(connection, reset=True)  # the guest has gone
-
-    def _wait(self, sock: socket.socket, events: int, *, without_hang_up: bool = False) -> None:
-        """Wait for events at a socket; for a hang-up, too, unless nothing else is waited for."""
-        fd, known = sock.fileno(), self._waited_for.get(sock.fileno())
-        if events == 0 and without_hang_up:
-            if known is not None:
-                self._epoll.unregister(fd)
-                del self._waited_for[fd]
-            return
-        if known is None:
-            self._epoll.register(fd, events)
-        elif known != events:
-            self._epoll.modify(fd, events)
-        self._waited_for[fd] = events
 
     def _end(self, connection: Connection, *, reset: bool = False) -> None:
         """End a connection; with ``reset`` both sides hear that it is broken."""
         for flow in connection.flows:
             flow.close()
         for sock in connection.sockets():
-            if reset:
-                with contextlib.suppress(OSError):
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            self._forget(sock)
+            self._sockets.forget(sock, reset=reset)
         self._all.discard(connection)
         self._timed.discard(connection)
 
     def _forget_far(self, connection: Connection) -> None:
         if connection.far is not None:
-            self._forget(connection.far)
+            self._sockets.forget(connection.far)
             connection.far = None
-
-    def _forget(self, sock: socket.socket) -> None:
-        self._wait(sock, 0, without_hang_up=True)
-        self._connections.pop(sock.fileno(), None)
-        self._closing.append(sock)
-
-
-def _move(connection: Connection) -> bool:
-    """Move what can be moved; return whether there is nobody that has gone."""
-    try:
-        for flow in connection.flows:
-            if not flow.is_done:
-                flow.move()
-    except OSError:  # or there are no pipes
-        return False
-    return True
 
 
 def _connecting(address: IPAddress, port: int) -> socket.socket:

@@ -312,7 +312,7 @@ def test_guests_that_hang_up_leave_nothing(start, listener, port):
     waits.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     waits.close()
     server = relayed.server
-    until(lambda: not (server._all or server._connections or server._waited_for))
+    until(lambda: not (server._all or server._sockets))
     go.set()
 
 
