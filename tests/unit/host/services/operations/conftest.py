@@ -1,4 +1,4 @@
-"""What a policy grants, as whoever runs operations has it."""
+"""What a policy grants, as whoever runs operations has it, and servers."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import pytest
 
 from cellblock.host.services.operations import catalog
 from cellblock.policy import operations as tables
+from support.web import Web, answer
 
 
 @pytest.fixture
@@ -31,3 +32,17 @@ def everything(tmp_path):
         tables={name: dataclasses.asdict(table) for name, table in granted.items()},
         packages=str(tmp_path / "packages"),
     )
+
+
+@pytest.fixture
+def web():
+    """Start servers that end with the test."""
+    started = []
+
+    def start(say=lambda *_: answer(b"hello"), **keywords):
+        started.append(Web(say, **keywords))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()

@@ -24,7 +24,7 @@ from cellblock.host.services.operations.grants import OperationError
 from cellblock.host.services.operations.http import Fetcher, resolve
 from cellblock.policy.operations import Http
 from support import machines
-from support.web import PEM, Web, answer
+from support.web import PEM, answer
 
 
 def table(*hosts, **changed):
@@ -69,20 +69,6 @@ def finding(*found):
         return list(found)
 
     return resolver, asked
-
-
-@pytest.fixture
-def web():
-    """Start servers that end with the test."""
-    started = []
-
-    def start(say=lambda *_: answer(b"hello"), **keywords):
-        started.append(Web(say, **keywords))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
 
 
 # --- what is for cells ------------------------------------------------------------------------

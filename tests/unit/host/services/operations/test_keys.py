@@ -19,7 +19,7 @@ from cellblock.host.services.tools.calls import uses_to
 from cellblock.policy.credentials import Credential
 from cellblock.policy.operations import Http
 from support import machines
-from support.web import PEM, Web, answer
+from support.web import PEM, answer
 
 SECRET = "sk-51f0c0ffee-0123456789abcdef"
 
@@ -27,19 +27,6 @@ SECRET = "sk-51f0c0ffee-0123456789abcdef"
 @pytest.fixture(autouse=True)
 def secret(monkeypatch):
     monkeypatch.setenv("API_KEY", SECRET)
-
-
-@pytest.fixture
-def web():
-    started = []
-
-    def start(say=lambda *_: answer(b"hello"), **keywords):
-        started.append(Web(say, **keywords))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
 
 
 def credential(*hosts, **changed):
