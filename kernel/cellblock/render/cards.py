@@ -387,6 +387,7 @@ def problem(  # the parts of a PolicyError, in its order
     key: str = "",
     value: str = "",
     remedy: str = "",
+    *,
     also: Sequence[str] = (),
 ) -> Bundle:
     """Return the card for a configuration problem; empty parts are left out.

@@ -727,18 +727,10 @@ ANSWERS: Final[Mapping[str, Callable[[Views, Asked], Bundle | None]]] = {
 
 
 def _problem_shown(
-    ename: str,
-    title: str,
-    detail: str,
-    file: str = "",
-    key: str = "",
-    value: str = "",
-    remedy: str = "",
-    *,
-    also: Sequence[str] = (),
+    ename: str, title: str, detail: str, *parts: str, also: Sequence[str] = ()
 ) -> Shown:
     """Return a card and its error, of the parts of a ``PolicyError``; ``also`` are others."""
-    card = problem(title, detail, file, key, value, remedy, also=also)
+    card = problem(title, detail, *parts, also=also)
     return card, problem_failure(card, detail, ename)
 
 
