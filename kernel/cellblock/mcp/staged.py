@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import ChangesError
 from cellblock.render.headings import Heading
-from cellblock.render.text import clip, visible
+from cellblock.render.text import clip, quoted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 MOST_TOLD: Final = 500
 MOST_NAMED: Final = 10
 MAX_NAME: Final = 100
-#: A name that can't be taken for the host's words around it; any other is quoted.
-_PLAIN: Final = re.compile(r"[\w@%+=:./~-]+")
 
 
 class ToldChanges:
@@ -72,8 +69,7 @@ def _lines(
     how: str,
 ) -> Iterator[str]:
     def label(one: Change) -> str:
-        name = clip(visible(staged.label(one)), MAX_NAME)
-        return name if _PLAIN.fullmatch(name) else repr(name)
+        return quoted(clip(visible(staged.label(one)), MAX_NAME))
 
     words = dict[str, list[str]]()
     for one in new:

@@ -27,7 +27,7 @@ from cellblock.render.cards import (
     count,
 )
 from cellblock.render.headings import Heading
-from cellblock.render.text import COLUMNS, ELLIPSIS, clip, visible, width, wrap
+from cellblock.render.text import COLUMNS, ELLIPSIS, clip, quoted, visible, width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -790,14 +790,9 @@ def refusal_card(
     )
 
 
-#: A name that no reader takes for words of the host's around it.
-_PLAIN: Final = re.compile(r"[\w@%+=:,./~-]*")
-
-
 def named(name: str) -> str:
-    """Return a name that a cell chose as it stands in a sentence: quoted, unless it is plain."""
-    shown = _part(name)
-    return shown if _PLAIN.fullmatch(shown) else repr(shown)
+    """Return a name that a cell chose as it stands in a sentence."""
+    return quoted(_part(name))
 
 
 def _of_title(name: str) -> str:

@@ -45,6 +45,7 @@ _REORDERING = frozenset({"R", "AL", "AN"})
 _MARKS = frozenset({"Mn", "Me"})
 _CONTROL_PICTURES = 0x2400
 ELLIPSIS = "…"
+_PLAIN = re.compile(r"[\w@%+=:./~-]*")
 
 
 def is_visible(char: str) -> bool:
@@ -154,6 +155,15 @@ def clip(text: str, columns: int) -> str:
         return text
     head = next(pieces(text, columns - 1))
     return head + ELLIPSIS if width(head) < columns else ELLIPSIS
+
+
+def quoted(name: str) -> str:
+    """Return a name as it stands in a sentence of the host's, of which it could be taken for words.
+
+    It is quoted unless it is plain: letters, digits and what paths and versions have. A comma is
+    not plain, as names in a list are parted by commas.
+    """
+    return name if _PLAIN.fullmatch(name) else repr(name)
 
 
 def pieces(word: str, columns: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.render.text import clip, visible, visible_lines, width, wrap
+from cellblock.render.text import clip, quoted, visible, visible_lines, width, wrap
 
 
 def test_controls_are_spelled_out_and_widths_and_cuts_follow_the_terminal():
@@ -14,6 +14,17 @@ def test_controls_are_spelled_out_and_widths_and_cuts_follow_the_terminal():
 
     assert clip("漢字漢字", 5) == "漢字…"
     assert clip("abc", 3) == "abc"
+
+
+def test_a_name_that_could_be_taken_for_words_around_it_is_quoted():
+    plain = "out/été-2.csv"
+    assert [quoted(name) for name in (plain, "", "a b", "a,b", "it's")] == [
+        plain,
+        "",
+        "'a b'",
+        "'a,b'",
+        '"it\'s"',
+    ]
 
 
 @pytest.mark.parametrize("first", [0xFE00, 0xE0100])
