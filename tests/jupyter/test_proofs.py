@@ -75,11 +75,17 @@ def test_a_kernel_claims_verified_only_what_the_doctor_saw(somebody):
         assert statuses(kernel) == seen
 
 
+#: Seconds in which a kernel has its policy proved: half a minute after its start, when the machine
+#: has time for that.
+PROVED_LATE = 200
+
+
+@pytest.mark.timeout(2 * PROVED_LATE)
 def test_a_kernel_that_nobody_proved_proves_itself_once_for_this_machine(start, world):
     policy = world.policy('extends = "data"\n')
     kernel = start(policy, world=world)
     assert "verified" not in statuses(kernel).values()
-    assert processes.until(proofs_of(world).exists, 60)
+    assert processes.until(proofs_of(world).exists, PROVED_LATE)
     assert processes.until(lambda: "verified" in statuses(kernel).values())
     kept = proofs_of(world).read_bytes()
     again = start(policy, world=world)
@@ -113,6 +119,33 @@ def test_nothing_runs_where_a_probe_contradicts_what_is_required(world):
     with Kernel(argv_for(policy), world=world) as kernel:
         reply, published = kernel.wait_heard().run("print('ran')")
         assert reply["status"] == "error"
+        assert "network_access is partial: system call filter: no socket is opened" in str(reply)
+        assert reading.stream(published) == ""
+
+
+@pytest.mark.timeout(2 * PROVED_LATE)
+def test_what_a_late_proof_contradicts_is_shown_and_what_is_required_runs_no_more(world):
+    shown = world.policy(f"{POLICY}require = []\n", name="shown.toml")
+    needed = world.policy(f"{POLICY}require = ['network_access']\n", name="needed.toml")
+    for policy in (shown, needed):
+        cellblock(world, "doctor", "--policy", str(policy))
+    altered(world, "udp", outcome="passed", detail="")
+    late = proofs_of(world).rename(world.home / "late")
+    with (
+        Kernel(argv_for(shown), world=world).wait_ready() as one,
+        Kernel(argv_for(needed), world=world).wait_ready() as other,
+    ):
+        assert (statuses(one)["network_access"], other.run("1")[0]["status"]) == ("asserted", "ok")
+        late.rename(proofs_of(world))
+
+        def gaps():
+            return reading.cards(one.run("1")[1], "enforcement")
+
+        (card,) = processes.until(gaps, PROVED_LATE)
+        (gap,) = [each for each in card["gaps"] if each["capability"] == "network_access"]
+        assert (gap["status"], gaps()) == ("partial", [])
+        processes.until(lambda: other.run("print('ran')")[0]["status"] == "error", PROVED_LATE)
+        reply, published = other.run("print('ran')")
         assert "network_access is partial: system call filter: no socket is opened" in str(reply)
         assert reading.stream(published) == ""
 

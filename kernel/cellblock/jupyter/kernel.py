@@ -607,11 +607,13 @@ class Kernel(Front):
         views = self.views
         if views.proved or views.report is None:
             return bool(views.proved)
-        views.look_for_proof(views.report)
+        refusal = views.look_for_proof()
         if views.proved:
             self.audit.locked(views.enforcement, views.gaps, views.report.achieved, views.proved)
             if self.lab is not None:
                 self.lab.on_guest()
+        if refusal and self.session is not None:
+            self.session.requests.supervisor.give_up(refusal)
         return bool(views.proved)
 
     def on_question(self, request: wire.InputRequest) -> bool:

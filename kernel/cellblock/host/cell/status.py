@@ -333,17 +333,21 @@ class Views:
         self._missing = _refusal(policy, found)
         return self._missing
 
-    def look_for_proof(self, report: LockReport) -> None:
+    def look_for_proof(self) -> str:
         """Judge again what the policy is worth in a guest that runs: there may be a proof by now.
 
-        Where that saw a lock not to hold, it is shown, or no cell runs from now on, as if the proof
-        had been there at the start.
+        Return why nothing may run in it any more, or nothing. A lock that the proof saw not to hold
+        is shown and logged, as if the proof had been there at the start.
         """
-        if self._config is None:
-            return
-        if refusal := self._judge(self._config, report):
-            self.fail(refusal)
-        self._gaps_due |= any(gap.contradicted for gap in self.gaps)
+        if self._config is None or self.report is None:
+            return ""
+        refusal = self._judge(self._config, self.report)
+        contradicted = [gap for gap in self.gaps if gap.contradicted]
+        for gap in contradicted:
+            self._log(policy_card.gap_line(gap))
+        if contradicted and self._config.policy.on_unsupported == "warn":
+            self._gaps_due = True
+        return refusal
 
     def _find_proof(self, config: SessionConfig, report: LockReport) -> Proof | None:
         """Return what a suite of probes saw here, for exactly these locks."""
