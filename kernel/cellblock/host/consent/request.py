@@ -37,11 +37,11 @@ MOST_BYTES: Final = 64 << 10
 _NAME: Final = 60
 _NAMES: Final = 4
 _COLUMNS: Final = 76
-#: How a line begins that goes on with a table's columns or fields.
 #: Names, numbered one by one, that are shown as a series.
 _LEAST_SERIES: Final = 3
 _DIGITS: Final = "0123456789"
 _PLAIN_NAME: Final = re.compile(r"[^\s,…()'\"]+")
+#: How a line begins that goes on with columns, fields or names.
 _HANGING: Final = " " * 8
 _POSITIONAL, _REST = (0, 1), 2
 
