@@ -54,7 +54,7 @@ def test_the_next_cell_runs_and_the_host_stays_small(kernel, world, program):
     except TimeoutError:
         kernel.interrupt()
         reply = kernel.reply(mid, timeout=4)
-    assert reply["content"]["status"] == "ok"
+    assert reply["content"]["status"] == "ok", reply["content"]
     assert took < 15
     assert host_mib(kernel) < HOST_MIB
     assert received_mib(kernel) < FLOOD_MIB
