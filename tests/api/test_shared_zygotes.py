@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Policy, SandboxPool
+from cellblock import Policy, Sandbox, SandboxPool
 from cellblock.policy.folders import changes_folder
 from cellblock.wire.messages import PAUSE
 from support import machines, processes
@@ -133,6 +133,60 @@ def test_one_finds_nothing_of_another_by_any_way(backend, given):
         # They are still there, and whoever has them sees them.
         assert a.execute("program.poll() is None and worker.is_alive()").result == "True"
         assert a.execute("open('secret.txt').read() == word").result == "True"
+
+
+#: What sets a mode, a time and an owner; it names what it did not fail for.
+SETS = """
+import os, sys
+def owner(path): os.chown(path, os.getuid(), os.getgid())
+acts = [lambda path: os.chmod(path, 0o711), lambda path: os.utime(path, (1, 1)), owner]
+places = ["/", "/proc/self/comm", "/proc/meminfo", "/dev/null", "/usr", sys.executable, "..", "../..", *{given}]
+done = []
+for place in places:
+    for act in acts:
+        try:
+            act(place)
+        except OSError:
+            continue
+        done.append(place)
+json.dumps(done)
+"""
+#: Programs that fail where they can set none: of an archive, a checkout, a date.
+PROGRAMS = """
+import json, subprocess
+subprocess.run(
+    "mkdir f && tar cf f.tar f && tar xf f.tar && cp -a f g && touch -d @978307200 g && chmod 700 g"
+    " && git init -q r && stat -c '%a %Y' g",
+    shell=True, check=True, capture_output=True, text=True,
+).stdout
+"""
+
+
+def set_modes_of_their_own_alone(sandbox, *others):
+    """Programs of the sandbox set modes and times of its own files, and of nothing else."""
+    result = sandbox.execute(PROGRAMS)
+    assert result.success, result.to_string()
+    assert result.result == repr("700 978307200\n")
+    assert said(sandbox, "import json\n" + SETS.format(given=[*others])) == []
+
+
+@behind_bubblewrap
+@pytest.mark.quick
+def test_programs_set_modes_and_times_of_their_own_files_and_of_nothing_else(backend):
+    policy = Policy.preset("data", backend=backend)
+    with SandboxPool(policy) as pool, pool.sandbox() as a, pool.sandbox() as b:
+        there = said(a, "import json, os\nopen('f', 'w').close(); json.dumps(os.path.abspath('f'))")
+        set_modes_of_their_own_alone(b, there, str(Path(there).parent))
+        assert a.execute("oct(os.stat('f').st_mode)[-3:]").result == "'644'"
+        # Nor does a fork, whose files lie among those of its parent.
+        with b.fork()[0] as fork:
+            assert said(fork, "import json\n" + SETS.format(given=["../g", "g"])) == []
+        assert b.execute("%policy narrow filesystem_write_roots=[]").success
+        assert said(b, "import json\n" + SETS.format(given=["f", "g"])) == []
+    with Sandbox(policy) as alone:
+        set_modes_of_their_own_alone(alone)
+        assert alone.execute("%policy narrow filesystem_write_roots=[]").success
+        assert said(alone, "import json\n" + SETS.format(given=["f", "g"])) == []
 
 
 @behind_bubblewrap

@@ -105,7 +105,8 @@ class Bubblewrap(Backend):
         ),
         "filesystem_write_roots": holds(
             "read-only mounts; Landlock; the system call filter refuses changes of mode, owner, "
-            "times, attributes; beside staged roots a read-only mount may do that instead",
+            "times, attributes; where cells start programs or stage what they write, read-only "
+            "mounts may do that instead",
             locks=_LOCKS,
         ),
         "read_deny_paths": denied_paths(
@@ -214,7 +215,8 @@ class Bubblewrap(Backend):
 def _rights(view: View) -> list[str]:
     """Return the options for capabilities that a zygote has until it takes its locks."""
     names = []
-    if (view.staged or view.own_mounts or view.neighbours or view.serves) and os.getuid() == 0:
+    # Its zygote makes mounts of its own: layers, or all that cells don't write read-only.
+    if (view.staged or view.subprocess or view.neighbours or view.serves) and os.getuid() == 0:
         # A user namespace within this one maps root only for who had it (user_namespaces(7)).
         names.append("CAP_SETFCAP")
     if view.own_mounts:

@@ -41,8 +41,6 @@ _NAME = ctypes.create_string_buffer(b"cb-mounter")
 # <linux/sched.h>
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
-#: Bytes of the first that is asked.
-_FIRST = 64
 _LONGEST = 1 << 16
 #: Descriptors that one message brings at most (unix(7)).
 _MOST_DESCRIPTORS = 253
@@ -83,11 +81,11 @@ def _isolate(zygote: int) -> None:
 
 def _serve(line: _socket.socket, zygote: int) -> None:
     """Enter where the zygote has laid layers, and mount what it asks for, until it is gone."""
-    asked, ancillary, _, _ = line.recvmsg(_FIRST, _socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
+    asked, ancillary, _, _ = line.recvmsg(_LONGEST, _socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
     if asked.startswith(SESSIONS):
         from cellblock.guest.confine import session_mounts  # noqa: PLC0415 - imports much
 
-        session_mounts.serve(line, int(asked.removeprefix(SESSIONS)))
+        session_mounts.serve(line, asked.removeprefix(SESSIONS))
         return
     fds = array.array("i")
     for _, _, payload in ancillary:

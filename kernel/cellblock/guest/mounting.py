@@ -38,7 +38,7 @@ PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 #: What the zygote asks: that all layers forget what they looked up; else the path of a layer that
 #: is to be covered, behind the layer's number and a colon.
 REFRESH = b"refresh"
-#: The first that it is asked where it makes mounts for sessions: the bytes of a /dev/shm follow.
+#: The first that it is asked where it makes mounts for sessions; what follows is read there.
 SESSIONS = b"sessions:"
 
 _libc = ctypes.CDLL(None, use_errno=True)

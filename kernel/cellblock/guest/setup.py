@@ -238,7 +238,7 @@ class Prepared:
         seen = self.request.plan  # what the zygote saw, not the host
         own["plan"] = msgspec.structs.replace(
             place.plan,
-            attributes=place.plan.may_set_attributes(seen),
+            attributes=place.plan.may_set_attributes(seen, place.scratch),
             loopback=seen.loopback,
             local_sockets=seen.local_sockets,
         )

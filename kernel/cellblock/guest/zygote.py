@@ -202,7 +202,7 @@ class Gatekeeper:
             plan,
             loopback=plan.loopback and self._plan.loopback,
             local_sockets=plan.local_sockets and self._plan.local_sockets,
-            attributes=plan.may_set_attributes(self._plan),
+            attributes=plan.may_set_attributes(self._plan, "" if there is None else there.scratch),
         )
         process.lower_limits(request.pid, Limits())  # whether that is possible
         namespaces = () if there is None else there.namespaces
@@ -339,7 +339,11 @@ def _lay(
     """
     layers, sessions = request.plan.layers, None
     if request.plan.own_mounts:
-        sessions = session_mounts.SessionMounter(line.dup(), request.plan, control.send)
+        sealed = session_mounts.can_seal((*request.plan.write_roots, request.scratch))
+        request = _with_attributes(request, sealed=sealed)
+        sessions = session_mounts.SessionMounter(
+            line.dup(), request.plan, request.scratch, control.send
+        )
     mounter = layer.Mounter(line, layers)
     _enter_namespaces(request)
     for number, listener in own_network.listen(request.plan.neighbours):
@@ -348,6 +352,8 @@ def _lay(
         control.send(messages.OwnNetwork(), own_network.diagnosing_socket())
     if not layers:
         mounter.close()
+        if _is_alone(request.plan):
+            request = _sealed(request)
         return request, mounter, sessions
     empty = layer.lay(layers, request.plan.shared_memory)
     request = _sealed(request)
@@ -362,7 +368,7 @@ def _enter_namespaces(request: messages.Prepare) -> None:
     wrapped = "namespaces" in plan.locks
     # Where something wraps us, that has made a network already; but not one that we may change.
     alone = plan.loopback and (not wrapped or bool(plan.neighbours) or plan.serves)
-    if "container" in plan.locks or not (plan.layers or alone):
+    if "container" in plan.locks or not (plan.layers or alone or _is_alone(plan)):
         return
     try:
         layer.enter_namespaces()
@@ -375,14 +381,28 @@ def _enter_namespaces(request: messages.Prepare) -> None:
         raise ConfineError("network", number, "" if number else str(error)) from error
 
 
+def _is_alone(plan: messages.Plan) -> bool:
+    """Return whether one session's cells start programs in mounts that were made for them alone.
+
+    Programs set modes and times, which is safe where all else is read-only (``layer.seal``).
+    """
+    return "namespaces" in plan.locks and plan.subprocess and not plan.own_mounts
+
+
 def _sealed(request: messages.Prepare) -> messages.Prepare:
     """Have what cells do not write be read-only, and know of it, where that can be."""
     plan = request.plan
     writable = (*plan.write_roots, *(each.root for each in plan.layers), request.scratch)
     sealed = layer.seal(writable, apart="namespaces" in plan.locks)
     # A layer that a session wrote to before it narrowed its policy is still laid.
-    sealed = sealed and plan.lets_write(writable)
-    return msgspec.structs.replace(request, plan=msgspec.structs.replace(plan, attributes=sealed))
+    return _with_attributes(request, sealed=sealed and plan.lets_write(writable))
+
+
+def _with_attributes(request: messages.Prepare, *, sealed: bool) -> messages.Prepare:
+    """Return the request with whether cells may set modes, owners and times."""
+    return msgspec.structs.replace(
+        request, plan=msgspec.structs.replace(request.plan, attributes=sealed)
+    )
 
 
 def _confine(request: messages.Prepare) -> None:

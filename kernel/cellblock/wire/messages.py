@@ -217,12 +217,16 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Return whether guests connect sockets of the internet's families, to whomever."""
         return self.network or self.loopback
 
-    def may_set_attributes(self, mounted: Plan) -> bool:
-        """Return whether cells may write all that is writable under the plan ``mounted``.
+    def may_set_attributes(self, mounted: Plan, scratch: str) -> bool:
+        """Return whether cells may write all that is mounted writable under the plan ``mounted``.
 
         Only mounts bound what these calls reach, so a plan that grants less loses them.
+        ``scratch`` is the session's folder: in mounts of its own, no other session's is there.
         """
-        return mounted.attributes and self.lets_write(mounted.writable)
+        writable = mounted.writable
+        if mounted.own_mounts:
+            writable = (*(path for path in writable if not lies_in(scratch, {path})), scratch)
+        return mounted.attributes and self.lets_write(writable)
 
     def lets_write(self, paths: Iterable[str]) -> bool:
         """Return whether guests may write to all of ``paths``, be it staged or not."""

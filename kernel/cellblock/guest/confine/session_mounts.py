@@ -7,7 +7,8 @@ have a mount namespace each, in which
 - /dev/shm is empty and the session's own,
 - /proc shows a process those that it might trace: itself, and programs of its own session. Guests
   can't trace each other: each is in a user namespace of its own, and no guest is dumpable,
-- of the pool's scratch folder the session's own folder is left.
+- of the pool's scratch folder the session's own folder is left,
+- all that its cells don't write is read-only, if the OS kernel can do that (``layer.seal``).
 
 Sessions that stage what they write have a zygote each instead: an overlay is asked for before a
 cell, and ends in the process that lets go of it last, and here all would wait for that.
@@ -81,6 +82,17 @@ PATIENCE: Final = 3.0
 _AT_ONCE: Final = 0.001
 
 
+class _Beginning(msgspec.Struct):
+    """Serve sessions, each with a /dev/shm of ``memory`` bytes; with 0 they have none.
+
+    If ``seals``, all is read-only but a session's own folder and what all write, ``shared``.
+    """
+
+    memory: int
+    shared: tuple[str, ...]
+    seals: bool
+
+
 class _Request(msgspec.Struct):
     """Make mounts for the session whose scratch folder this is."""
 
@@ -98,12 +110,13 @@ class _Answer(msgspec.Struct):
 # --- the mounter --------------------------------------------------------------------------------
 
 
-def serve(line: _socket.socket, memory: int) -> None:
+def serve(line: _socket.socket, asked: bytes) -> None:
     """Make namespaces, each in a process of its own, until the zygote is gone.
 
-    ``memory`` is the size of each /dev/shm in bytes; 0 for none. The first answer says whether
-    sessions can be had at all. No request waits for another.
+    ``asked`` is an encoded ``_Beginning``. The first answer says whether sessions can be had at
+    all. No request waits for another.
     """
+    beginning = msgspec.msgpack.decode(asked, type=_Beginning)
     try:
         # What is mounted here is in every session's namespace, which is a copy of this one.
         libc.unshare(layer.CLONE_NEWNS)
@@ -124,30 +137,37 @@ def serve(line: _socket.socket, memory: int) -> None:
                 _answer(line, _Answer(request.number, error.errno or errno.EIO))
                 continue
             if child == 0:
-                _serve(line, request, memory)
+                _serve(line, request, beginning)
 
 
-def _serve(line: _socket.socket, request: _Request, memory: int) -> None:
+def _serve(line: _socket.socket, request: _Request, beginning: _Beginning) -> None:
     """Do what one request asks for, say so, and end this process."""
     answer, opened = _Answer(request.number, errno.EIO), list[int]()
     try:
-        opened = _make(request.scratch, memory)
+        opened = _make(request.scratch, beginning)
         answer.error = 0
-    except OSError as error:
+    except (OSError, ConfineError) as error:
         answer.error = error.errno or errno.EIO
     finally:
-        _answer(line, answer, opened)
+        _answer(line, answer, () if answer.error else opened)
         os._exit(0)
 
 
-def _make(scratch: str, memory: int) -> list[int]:
-    """Enter namespaces that are made for a session; return what ``SessionNamespaces`` takes."""
+def _make(scratch: str, beginning: _Beginning) -> list[int]:
+    """Enter namespaces that are made for a session; return what ``SessionNamespaces`` takes.
+
+    Raises OSError and ConfineError.
+    """
     layer.enter_user_namespace()
     opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
-    if memory:
-        layer.mount_shared_memory(memory)
+    own = [scratch]
+    if beginning.memory:
+        layer.mount_shared_memory(beginning.memory)
         opened.append(os.open(SHARED_MEMORY, layer.FOLDER))
+        own.append(SHARED_MEMORY)
     _leave_only(scratch)
+    if beginning.seals and not layer.seal((*beginning.shared, *own), apart=True):
+        raise OSError(errno.EIO, "not all is read-only")
     return opened
 
 
@@ -210,11 +230,28 @@ def _receive(line: _socket.socket) -> tuple[bytes, list[int]]:
 # --- the zygote, and its forks ------------------------------------------------------------------
 
 
-class SessionNamespaces:
-    """The namespaces of one session, by descriptors."""
+def can_seal(writable: Sequence[str]) -> bool:
+    """Return whether all but ``writable`` can be made read-only for a session.
 
-    def __init__(self, user: int, mounts: int) -> None:
+    By a trial, in a process of its own: before the zygote's locks, which guests are under, too.
+    """
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            layer.enter_user_namespace()
+            status = 0 if layer.seal(writable, apart=True) else 1
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
+
+
+class SessionNamespaces:
+    """The namespaces of one session, by descriptors; ``scratch`` is its folder."""
+
+    def __init__(self, user: int, mounts: int, scratch: str) -> None:
         self.namespaces = (user, mounts)
+        self.scratch = scratch
 
     def enter(self) -> ConfineError | None:
         """Move this process, which has one thread, into them; return why that failed."""
@@ -240,7 +277,11 @@ class SessionMounter:
     """
 
     def __init__(
-        self, line: socket.socket, plan: Plan, tell: Callable[[msgspec.Struct, int], None]
+        self,
+        line: socket.socket,
+        plan: Plan,
+        scratch: str,
+        tell: Callable[[msgspec.Struct, int], None],
     ) -> None:
         self._line, self._tell = line, tell
         self._numbers = itertools.count(_BEGUN + 1)
@@ -248,7 +289,10 @@ class SessionMounter:
         self._sessions: dict[str, SessionNamespaces] = {}
         #: The sessions that forks are of, by their numbers.
         self._of_forks: dict[int, str] = {}
-        line.send(b"%s%d" % (SESSIONS, plan.shared_memory))
+        own = {scratch, SHARED_MEMORY}
+        shared = tuple(path for path in plan.write_roots if path not in own)
+        beginning = _Beginning(plan.shared_memory, shared, plan.attributes)
+        line.send(SESSIONS + msgspec.msgpack.encode(beginning))
 
     def wait(self) -> None:
         """Wait until sessions can be served. Raises ConfineError where they can't be."""
@@ -267,7 +311,7 @@ class SessionMounter:
             self._line.settimeout(PATIENCE)
             _send(self._line, msgspec.msgpack.encode(asked), ())
             user, mounts, *memory = self._read(asked.number, PATIENCE)
-            there = self._sessions[scratch] = SessionNamespaces(user, mounts)
+            there = self._sessions[scratch] = SessionNamespaces(user, mounts, scratch)
             for fd in memory:
                 self._tell(SharedMemory(scratch=scratch), fd)
         self._of_forks[number] = scratch

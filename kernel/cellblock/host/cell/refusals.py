@@ -464,8 +464,10 @@ def _named(path: str, config: SessionConfig) -> str:
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan, path = config.prepare.plan, os.path.normpath(call.target)
     wrapped, own = "namespaces" in plan.locks, _is_in(path, plan.writable)
-    if call.errno == errno.EPERM and plan.layers and not wrapped and (own or not call.target):
-        return _attributes(call.target, config.policy.backend) if receives_mounts() else None
+    if call.errno == errno.EPERM and not wrapped and (own or not call.target):
+        # bubblewrap would let cells do that if they stage what they write, or start programs.
+        could = receives_mounts() if plan.layers else plan.subprocess
+        return _attributes(call.target, config.policy.backend) if could else None
     # In namespaces what cells may not use is not there, or is mounted for reading.
     hidden = call.errno == errno.ENOENT and (wrapped or plan.hides(path))
     failed = hidden or call.errno in _DENIED or call.errno == errno.EXDEV
