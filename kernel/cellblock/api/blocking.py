@@ -121,7 +121,7 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether the thread runs in this process: a forked process has no threads of its parent's."""
+        """Whether the thread runs in this process: a forked process lacks its parent's threads."""
         return self._process == os.getpid()
 
     @property
