@@ -77,7 +77,7 @@ class PolicyError(_MendableError):
 
 def together(errors: Sequence[PolicyError]) -> PolicyError:
     """Return one error for all faults in ``errors``, which must not be empty."""
-    first, *others = (one for error in errors for one in error.all())
+    first, *others = (fault for error in errors for fault in error.all())
     first.others = tuple(others)
     return first
 

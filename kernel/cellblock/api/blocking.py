@@ -55,6 +55,7 @@ class LoopThread:
         self._thread.start()
 
     def _serve(self) -> None:
+        """Run the loop until ``end``, and close it. This is what the thread does."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -62,6 +63,7 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
+            # Work that did not end in time never sets its outcome.
             for outcome in tuple(self._waited_for):
                 outcome.set_exception(GuestError("the sandbox's thread has ended"))
 

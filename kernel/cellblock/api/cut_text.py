@@ -44,7 +44,8 @@ class Cut:
             if len(self.head) <= 2 * most:
                 return self
             end = self.head
-        head, tail = self.head[:most], end[-most:]
+        head = self.head[:most]
+        tail = end[-most:]
         return Cut(head, tail, len(self) - len(head) - len(tail))
 
     def each(self, change: Callable[[str], str]) -> Cut:
@@ -67,11 +68,11 @@ class Cut:
         """
         if not self.missing and len(self.head) <= room:
             return self.head
-        kept = room - len(f" {Heading.CUT.format(number=f'{len(self):,}')} ")
-        if kept < _MIN_CLIPPED:
+        shown = room - len(f" {Heading.CUT.format(number=f'{len(self):,}')} ")
+        if shown < _MIN_CLIPPED:
             return f"{self.head[: room - 1]}{_ELLIPSIS}" if room > 0 else ""
-        first = kept * 2 // 3
-        last = kept // 3
+        first = shown * 2 // 3
+        last = shown // 3
         head, before = self.head[:first], " "
         if (end := self.head.rfind("\n", first // 2, first + 1)) >= 0:
             head, before = self.head[:end], "\n"
@@ -118,6 +119,6 @@ def joined(sizes: Sequence[int], make: Callable[[int], Cut], between: str, most:
     return Cut(between.join(text.head for text in first), between.join(ends), missing).to(most)
 
 
-def _needs_more(made: Sequence[Cut], most: int) -> bool:
+def _needs_more(texts: Sequence[Cut], most: int) -> bool:
     """Return whether an end needs another text: it is too short, and its last text is not cut."""
-    return not made or not (made[-1].missing or sum(map(len, made)) >= most)
+    return not texts or not (texts[-1].missing or sum(map(len, texts)) >= most)

@@ -282,7 +282,7 @@ class SandboxFront(Front):
 
         The next result will have it.
         """
-        return "".join(one.content["text"] for one in self._late) if self.cell is None else ""
+        return "".join(output.content["text"] for output in self._late) if self.cell is None else ""
 
     # --- calls from the session ---------------------------------------------------------------
 

@@ -64,8 +64,8 @@ def pictures(result: Result) -> Iterator[Image]:
     for shown in displays_in_order(result):
         if id(shown.data) not in seen:
             seen[id(shown.data)] = shown, _picture_of(shown.data)
-        if (found := seen[id(shown.data)][1]) is not None:
-            yield replace(found, number=next(numbers))
+        if (picture := seen[id(shown.data)][1]) is not None:
+            yield replace(picture, number=next(numbers))
 
 
 def _picture_of(bundle: Mapping[str, Any]) -> Image | None:

@@ -182,23 +182,27 @@ def outputs_digest(outputs: Iterable[Output]) -> str:
     )
 
 
-def _conditions(made: Provenance, status: str) -> dict[str, Any]:
+def _conditions(provenance: Provenance, status: str) -> dict[str, Any]:
     """Return the fields of ``Conditions``."""
     system = os.uname()
     return {
         "cellblock": __version__,
         "python": platform.python_version(),
         "os_kernel": f"{system.sysname} {system.release}",
-        "policy": made.policy.name,
-        "policy_sha256": paths.without_scratch(made.policy, Path(made.scratch)).digest(),
-        "backend": made.backend,
-        "capabilities": {name: str(each.status) for name, each in made.enforcement.items()},
-        "gaps": tuple(gap.capability for gap in made.gaps),
-        "proved": made.proved,
-        "session": made.session,
+        "policy": provenance.policy.name,
+        "policy_sha256": paths.without_scratch(
+            provenance.policy, Path(provenance.scratch)
+        ).digest(),
+        "backend": provenance.backend,
+        "capabilities": {
+            name: str(enforced.status) for name, enforced in provenance.enforcement.items()
+        },
+        "gaps": tuple(gap.capability for gap in provenance.gaps),
+        "proved": provenance.proved,
+        "session": provenance.session,
         "status": status,
-        "ended": datetime.fromtimestamp(made.ended, UTC).isoformat(timespec="milliseconds"),
-        "changes": _changes(made.staged.kept if made.staged is not None else ()),
+        "ended": datetime.fromtimestamp(provenance.ended, UTC).isoformat(timespec="milliseconds"),
+        "changes": _changes(provenance.staged.kept if provenance.staged is not None else ()),
     }
 
 

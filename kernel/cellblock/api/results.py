@@ -508,7 +508,7 @@ def showed_anything(result: Result) -> bool:
     An error that was shown without ending the cell counts too.
     """
     texts = (result.output, result.error_output, result.result)
-    errors = (one.kind == "error" for one in result.outputs if result.error is None)
+    errors = (output.kind == "error" for output in result.outputs if result.error is None)
     return any(texts) or bool(result.displays or result.pages) or any(errors)
 
 
@@ -620,7 +620,7 @@ def _error_message(result: Result) -> str:
 
 def _outcome_text(result: Result) -> str:
     """Return the text of the card on a state that was restored, as by ``%undo``; else ""."""
-    cards = (one.content["data"] for one in result.outputs if one.kind == "display_data")
+    cards = (output.content["data"] for output in result.outputs if output.kind == "display_data")
     return "\n".join(card["text/plain"] for card in cards if OUTCOME_JSON in card)
 
 
@@ -875,14 +875,14 @@ def _parts_in_order(result: Result, limit: int) -> Iterator[_LazyPart]:
     displays = list[Display]()
     texts_of = dict[int, str]()
 
-    for one in (*_shown_by(result), None):  # None, at the end, yields what was collected
-        if isinstance(one, _Text):
-            printed[one.heading].append(one.text)
+    for shown in (*_shown_by(result), None):  # None, at the end, yields what was collected
+        if isinstance(shown, _Text):
+            printed[shown.heading].append(shown.text)
             continue
         whole = [(heading, "".join(pieces)) for heading, pieces in printed.items()]
         whole[1] = Heading.STDERR, _beside_the_error(result.error, whole[1][1])
         texts = [(heading, text) for heading, text in whole if text.strip()]
-        together = not texts and isinstance(one, Display) and not one.by_host
+        together = not texts and isinstance(shown, Display) and not shown.by_host
         if displays and not together:  # they came before the text that was printed
             yield _displayed(displays, texts_of, limit)
             displays = []
@@ -890,15 +890,15 @@ def _parts_in_order(result: Result, limit: int) -> Iterator[_LazyPart]:
             yield _lazy_part(heading, text, limit, gaps)
         for pieces in printed.values():
             pieces.clear()
-        match one:
+        match shown:
             case Display(by_host=True):
-                yield _LazyPart(0, functools.partial(_card, one, limit))
+                yield _LazyPart(0, functools.partial(_card, shown, limit))
             case Display():
-                displays.append(one)
+                displays.append(shown)
             case _ResultShown(display) if (part := _result_part(display, limit)).text.strip():
                 yield _LazyPart(len(part), functools.partial(_unchanged, part))
             case _ErrorShown():
-                yield _LazyPart(0, functools.partial(_Part, one.heading, one.text))
+                yield _LazyPart(0, functools.partial(_Part, shown.heading, shown.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -983,17 +983,17 @@ def _in_order(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
     have nothing but the object's name: then the name becomes part of the error.
     """
     failed = list[_ErrorShown]()
-    for one in _in_transcript_order(result, outputs):
-        if isinstance(one, _ErrorShown) and one.of_display:
-            failed.append(one)
+    for shown in _in_transcript_order(result, outputs):
+        if isinstance(shown, _ErrorShown) and shown.of_display:
+            failed.append(shown)
             continue
-        is_name = bool(failed) and isinstance(one, Display) and _only_names(one)
+        is_name = bool(failed) and isinstance(shown, Display) and _only_names(shown)
         if is_name:
-            failed[-1] = replace(failed[-1], name=str(one).strip())
+            failed[-1] = replace(failed[-1], name=str(shown).strip())
         yield from failed
         failed.clear()
         if not is_name:
-            yield one
+            yield shown
     yield from failed
 
 
@@ -1079,8 +1079,8 @@ def _displayed(displays: Sequence[Display], texts: dict[int, str], limit: int) -
     def read() -> _Part:
         if sum(sizes) <= _MOST_OF_SHORT:
             shown = [_display_text(*read_one(number)[:2]) for number in range(len(displays))]
-            if all(len(each) <= _MAX_NAME and len(each.head.splitlines()) <= 1 for each in shown):
-                names = [verbatim_lines(each.head.strip()) for each in shown]
+            if all(len(line) <= _MAX_NAME and len(line.head.splitlines()) <= 1 for line in shown):
+                names = [verbatim_lines(line.head.strip()) for line in shown]
                 return _Part(Heading.DISPLAYED, _listed(names))
         return _Part.of(Heading.DISPLAYED_TEXTS, joined(sizes, make, _PARTS_GAP, limit))
 
@@ -1311,16 +1311,16 @@ def _logged_parts(result: Result, limit: int) -> Iterator[_LazyPart]:
     """Yield the parts of a log, each with at least ``limit`` characters of either end."""
     gaps = _gaps(result.outputs)
     outputs = list[Output]()
-    for one in result.outputs:
-        if one.late:
+    for output in result.outputs:
+        if output.late:
             continue
-        if _is_notice(one):  # a display, so that it is not joined to the cell's own stream
-            bundle = {"data": {_PLAIN: _notice(one)}, "metadata": {}}
-            outputs.append(Output("display_data", bundle, one.metadata))
-        elif not one.ours or OUTCOME_JSON in one.content["data"]:
+        if _is_notice(output):  # a display, so that it is not joined to the cell's own stream
+            bundle = {"data": {_PLAIN: _notice(output)}, "metadata": {}}
+            outputs.append(Output("display_data", bundle, output.metadata))
+        elif not output.ours or OUTCOME_JSON in output.content["data"]:
             # Of cellblock's cards, only those on a restored state. The others are for the program:
             # gaps in enforcement, and the files that were copied out.
-            outputs.append(one)
+            outputs.append(output)
     if late := result.late_output.strip() and result.late_output:
         yield _LazyPart(len(late), functools.partial(_printed, Heading.LATE, late, limit, gaps))
     for shown in _in_order(result, outputs):
@@ -1333,14 +1333,14 @@ def _logged_parts(result: Result, limit: int) -> Iterator[_LazyPart]:
                 size = len(error.message) + 1
                 yield _LazyPart(size, functools.partial(_error_logged, shown))
     last = [_pages(result, limit), *_failed_program(result)]
-    yield from (
-        _LazyPart(len(part), functools.partial(_unchanged, part)) for part in last if part.text
-    )
+    yield from (_LazyPart(len(one), functools.partial(_unchanged, one)) for one in last if one.text)
 
 
 def _length(display: Display) -> int:
     """Return about how long a display's text is, without extracting it from HTML."""
-    return 1 + max((len(one) for one in display.data.values() if isinstance(one, str)), default=0)
+    return 1 + max(
+        (len(value) for value in display.data.values() if isinstance(value, str)), default=0
+    )
 
 
 def _error_logged(shown: _ErrorShown) -> _Part:
@@ -1397,7 +1397,7 @@ def _display_logged(display: Display, limit: int) -> _Part:
 
 def _gaps(outputs: Iterable[Output]) -> frozenset[str]:
     """Return the lines that the host put into a cell's streams, on what is left out there."""
-    texts = (without_styles(one.content["text"]) for one in outputs if one.is_gap)
+    texts = (without_styles(output.content["text"]) for output in outputs if output.is_gap)
     lines = (line for text in texts for line in text.splitlines())
     return frozenset(line for line in lines if line.startswith(Heading.NOTICE))
 
@@ -1411,7 +1411,7 @@ def _notice(output: Output) -> str:
 
 
 def _stream_text(shown: Sequence[Mapping[str, Any]], name: str) -> str:
-    return "".join(one["text"] for one in shown if one.get("name") == name)
+    return "".join(output["text"] for output in shown if output.get("name") == name)
 
 
 def _displays(
@@ -1445,10 +1445,10 @@ def _denial(finding: Finding) -> Denial:
 
 def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
-    said = plain("\n".join(content.get("traceback", ())))
+    message = plain("\n".join(content.get("traceback", ())))
     limit = cell_status.stop_reason(stopped, views.in_force)[1]
     frames = cell_status.frames(stopped)
-    return Stop(stopped.why, limit, state, said, frames)
+    return Stop(stopped.why, limit, state, message, frames)
 
 
 def _tool_call(record: CallRecord) -> ToolCall:

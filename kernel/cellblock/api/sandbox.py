@@ -390,16 +390,16 @@ class AsyncSandboxPool:
         self, policy: str | Policy | None = None, operators: Policy | None = None
     ) -> AsyncSandboxPool:
         """Return a closed pool with this pool's arguments, or with another policy."""
-        made = AsyncSandboxPool(
+        pool = AsyncSandboxPool(
             policy or self._policy,
             tools=self._functions,
             project=self._project,
             allow_unsafe=self._allow_unsafe,
             operators=operators if policy else self._operators,
         )
-        made.has_tools_loop = self.has_tools_loop
-        made.answered_by, made.kept_by = self.answered_by, self.kept_by
-        return made
+        pool.has_tools_loop = self.has_tools_loop
+        pool.answered_by, pool.kept_by = self.answered_by, self.kept_by
+        return pool
 
     def readable_folder(self, path: str | Path) -> str | None:
         """Return the real path of a folder, or None if cells may not read it or it isn't there.
@@ -627,12 +627,13 @@ class AsyncSandbox:
         if self.pool.unasked and approval is not None:
             front.approval = AllowNamed(self.pool.unasked, approval)
         record_start(config, front)
-        make, make_tools = self.pool.make_tools, None
+        make = self.pool.make_tools
+        make_tools = None
         if make is not None:
 
             def make_tools(policy: Policy) -> InProcessTools:
-                self._tools = made = make(policy)
-                return made
+                self._tools = tools = make(policy)
+                return tools
 
         session = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
         front.session = session
@@ -727,6 +728,7 @@ class AsyncSandbox:
         may_ask: bool = True,
         cell: str = "",
     ) -> Result:
+        """Run a cell. Called in this sandbox's turn."""
         request = ExecuteRequest(
             code=code,
             allow_stdin=may_ask,
@@ -1181,7 +1183,8 @@ class AsyncSandbox:
             value, why = await self._get(variable.name)
         if value is not None:
             why = await _to_its_end(in_thread(writer.add, number, value))
-        name, kind = clean_line(variable.name, _LONGEST_NAME), type_of(variable.type)
+        name = clean_line(variable.name, _LONGEST_NAME)
+        kind = type_of(variable.type)
         return SavedVariable(name, kind, clean_line(why, _LONGEST_NAME), cells)
 
     async def load(self, path: str | Path, *, rerun: bool = False) -> LoadedSession:
@@ -1378,7 +1381,8 @@ class AsyncSandbox:
 
     def _cell_folder(self) -> exchange.CellFolder:
         session = self.session_of()
-        requests, prepare = session.requests, session.settings.prepare
+        requests = session.requests
+        prepare = session.settings.prepare
         return exchange.CellFolder(prepare, requests.seen_roots(), requests.open_as_seen)
 
     @property
@@ -1562,7 +1566,7 @@ class AsyncSandbox:
         valid until the sandbox and its last fork are closed. Raises GuestError if the sandbox is
         not open.
         """
-        return {one.number: one.url for one in self._live.views.ports()}
+        return {port.number: port.url for port in self._live.views.ports()}
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -1588,13 +1592,15 @@ def variables_of(found: wire.Variables | None) -> tuple[Variable, ...]:
     """
     return tuple(
         Variable(
-            one.name,
-            type_of(one.type),
-            one.shape if len(one.shape) <= _LONGEST_TYPE and _SHAPE.fullmatch(one.shape) else "",
-            one.size,
+            variable.name,
+            type_of(variable.type),
+            variable.shape
+            if len(variable.shape) <= _LONGEST_TYPE and _SHAPE.fullmatch(variable.shape)
+            else "",
+            variable.size,
         )
-        for one in (found.variables if found is not None else ())
-        if len(one.name) <= _LONGEST_NAME and one.name.isidentifier()
+        for variable in (found.variables if found is not None else ())
+        if len(variable.name) <= _LONGEST_NAME and variable.name.isidentifier()
     )
 
 
@@ -1617,8 +1623,8 @@ def _make_within(above: int, name: str) -> ForksFolder:
     """
     with closing(above):
         os.mkdir(name, mode=0o700, dir_fd=above)
-        made = os.stat(name, dir_fd=above, follow_symlinks=False)
-    return ForksFolder(name, made.st_dev, made.st_ino)
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+    return ForksFolder(name, status.st_dev, status.st_ino)
 
 
 def _count_forks(sandbox: AsyncSandbox) -> int:
@@ -1638,7 +1644,7 @@ def keep_of(staged: Staged | None, paths: Paths, *, overwrite: bool) -> tuple[Ch
     if staged is None:
         return ()
     kept = keeping.keep(staged, names, by="a program", overwrite=overwrite)
-    return tuple(one.change for one in kept)
+    return tuple(entry.change for entry in kept)
 
 
 def _names(paths: Paths) -> tuple[str, ...]:

@@ -295,7 +295,8 @@ async def enforced_gaps(pool: AsyncSandboxPool) -> tuple[Gap, ...]:
     Raise BackendError if anything that the policy asks for is not enforced at all.
     """
     async with pool.sandbox() as sandbox:
-        backend, gaps = sandbox.backend, sandbox.gaps
+        backend = sandbox.backend
+        gaps = sandbox.gaps
     missing = [gap for gap in gaps if gap.status in (Status.unenforced, Status.unavailable)]
     if missing:
         what = "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in missing)
@@ -476,7 +477,8 @@ class ClusterExecutor:
     async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
         """Run a notebook on a worker, and on another if the worker is lost. Raise ClusterError."""
         payload = msgspec.msgpack.encode((job, options))
-        tries, why = 0, f"{MAX_TRIES} times its worker was gone before it ended"
+        tries = 0
+        why = f"{MAX_TRIES} times its worker was gone before it ended"
         while tries < MAX_TRIES:
             workers = await self._workers()
             if not workers:

@@ -98,7 +98,8 @@ def absolute(path: str | Path) -> str:
 
 def shown(path: Path) -> str:
     """Return a path as messages show it: relative to the current folder if it lies in that."""
-    whole, here = absolute(path), absolute("")
+    whole = absolute(path)
+    here = absolute("")
     if whole == here or whole.startswith(here.rstrip("/") + "/"):
         return os.path.relpath(whole, here)
     return whole if path.is_absolute() else os.path.normpath(path)
@@ -111,19 +112,19 @@ def read(file: File) -> bytes:
     Raise OSError if it can't be read.
     """
     *folders, name = file.path.relative_to(file.root).parts
-    at = os.open(file.root, _FOLDER)
+    opened = os.open(file.root, _FOLDER)
     try:
         for folder in folders:
-            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = below
-        descriptor = os.open(name, _OPEN, dir_fd=at)
+            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        descriptor = os.open(name, _OPEN, dir_fd=opened)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NoFileError(LINK) from None
         raise
     finally:
-        os.close(at)
+        os.close(opened)
     with closing(descriptor):
         content = read_regular(descriptor, MAX_FILE_BYTES + 1)
     if content is None:
@@ -165,13 +166,13 @@ def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iter
 
     def included(names: list[str]) -> list[str]:
         visible_names = (name for name in sorted(names) if name[0] != ".")
-        return [name for name in visible_names if not _excluded(shown(at / name), exclude)]
+        return [name for name in visible_names if not _excluded(shown(current / name), exclude)]
 
     for root, folders, names in os.walk(folder, onerror=on_error):
-        at = Path(root)
+        current = Path(root)
         folders[:] = included(folders)
         for name in included([name for name in names if PurePath(name).suffix.lower() in KINDS]):
-            path = at / name
+            path = current / name
             yield File(path, shown(path), KINDS[path.suffix.lower()], folder)
 
 

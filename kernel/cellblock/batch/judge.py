@@ -275,8 +275,8 @@ class CellJudge:
             return admission.judge(raw, self._admitted)
         except AdmissionError as error:
             why = f"can't be looked up: {error}"
-            found = self._at_start(raw, "template-not-found", why, error.remedy)
-            return admission.Ruling((found,))
+            finding = self._at_start(raw, "template-not-found", why, error.remedy)
+            return admission.Ruling((finding,))
 
     def _at_start(self, raw: str, rule: str, why: str, remedy: str | Remedy) -> Finding:
         report = Report(raw, self._rules)
@@ -323,8 +323,8 @@ def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Find
         return [report.findings[0]]
     transformed = transform(raw)
     source = transformed.source
-    found = (analyse_template if template else analyse)(source, rules) or _syntax_errors(source)
-    return as_written(found, raw, transformed) if found else _errors_in_body(raw)
+    findings = (analyse_template if template else analyse)(source, rules) or _syntax_errors(source)
+    return as_written(findings, raw, transformed) if findings else _errors_in_body(raw)
 
 
 def _syntax_errors(source: str) -> list[Finding]:
@@ -358,6 +358,6 @@ def _errors_in_body(raw: str) -> list[Finding]:
     body = raw[magic.end() :]
     transformed = transform(body)
     errors = _syntax_errors(transformed.source)
-    found = as_written(errors, body, transformed) if errors else _errors_in_body(body)
+    findings = as_written(errors, body, transformed) if errors else _errors_in_body(body)
     above = len(LINE_END.findall(magic[0]))
-    return [dataclasses.replace(finding, line=finding.line + above) for finding in found]
+    return [dataclasses.replace(finding, line=finding.line + above) for finding in findings]

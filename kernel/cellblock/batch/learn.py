@@ -227,11 +227,13 @@ def learn(found: Sequence[files.File], base: str) -> Proposal:
     return proposal
 
 
-def _findings(found: Sequence[files.File], policy: Policy) -> Iterator[tuple[str, int, Finding]]:
+def _findings(
+    notebooks: Sequence[files.File], policy: Policy
+) -> Iterator[tuple[str, int, Finding]]:
     """Yield the findings of a check, each with its notebook and cell."""
     here = os.fsencode(Path.cwd())
     options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
-    for file in check(found, policy, options).files:
+    for file in check(notebooks, policy, options).files:
         for placed in file.verdict.findings:
             yield file.path, placed.cell, placed.finding
 

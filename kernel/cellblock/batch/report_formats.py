@@ -153,9 +153,10 @@ def _text_report(report: CheckReport) -> str:
 
 
 def _text_blocks(file: CheckedFile) -> Iterator[str]:
+    """Yield a block of lines for each finding in a file."""
     findings = [each.finding for each in file.verdict.findings]
-    each = zip(file.verdict.findings, remedies(findings), rewrites(findings), strict=True)
-    for placed, remedy, rewrite in each:
+    rows = zip(file.verdict.findings, remedies(findings), rewrites(findings), strict=True)
+    for placed, remedy, rewrite in rows:
         finding = placed.finding
         cell = f"cell {placed.cell}:" if placed.cell else ""
         place = f"{visible(file.path)}:{cell}{finding.line}:{finding.column + 1}"
@@ -239,7 +240,9 @@ def _github_report(report: CheckReport) -> str:
 
 
 def _annotation(file: CheckedFile, placed: PlacedFinding) -> str:
-    finding, line = placed.finding, str(max(1, placed.file_line))
+    """Return the command that annotates a finding's line."""
+    finding = placed.finding
+    line = str(max(1, placed.file_line))
     where = {"file": file.path, "line": line, "endLine": line}
     if not placed.cell:  # in a notebook's file a line of source is a string of JSON
         where |= {"col": str(finding.column + 1), "endColumn": str(finding.end_column)}
@@ -337,11 +340,12 @@ def _sarif_rule(rule: Rule, page: str) -> dict[str, Any]:
 
 
 def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
+    """Yield the results for a file's findings."""
     seen = Counter[str]()
     for placed in file.verdict.findings:
         finding = placed.finding
-        mark = _digest(finding.rule, finding.subject, finding.excerpt)
-        seen[mark] += 1
+        fingerprint = _digest(finding.rule, finding.subject, finding.excerpt)
+        seen[fingerprint] += 1
         first, *more = _to_do(file, finding) or [""]
         text = f"{_reason(placed)}. {first}".rstrip()
         region: dict[str, Any] = {"startLine": max(1, placed.file_line)}
@@ -360,7 +364,7 @@ def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
             "message": _sarif_message(text, *more),
             "locations": [location],
             # Equal findings are told apart by their order, not by the line, which may change.
-            "partialFingerprints": {"cellblock/v1": _digest(mark, str(seen[mark]))},
+            "partialFingerprints": {"cellblock/v1": _digest(fingerprint, str(seen[fingerprint]))},
         }
 
 

@@ -178,12 +178,12 @@ class CheckReport:
     def of(cls, reports: Sequence[CheckReport], problems: Sequence[Problem]) -> CheckReport:
         """Return one report from the reports for each policy, with further problems."""
         checked = [file for report in reports for file in report.files]
-        problems = [*problems, *(one for report in reports for one in report.problems)]
+        problems = [*problems, *(problem for report in reports for problem in report.problems)]
         return cls(
             ", ".join(sorted({report.policy for report in reports})),
             any(report.template for report in reports),
             tuple(sorted(checked, key=lambda file: PurePath(file.path).parts)),
-            tuple(sorted(problems, key=lambda one: (one.path, one.message))),
+            tuple(sorted(problems, key=lambda problem: (problem.path, problem.message))),
         )
 
     @property

@@ -86,8 +86,8 @@ def verify(
     if head and len(chosen) != 1:
         raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
     states = Counter[str]()
-    for session in chosen:
-        verdict = look(session, head=head)
+    for session_log in chosen:
+        verdict = look(session_log, head=head)
         states[verdict.state if verdict.sound else "wrong"] += 1
         _tell(verdict)
     if not chosen:
@@ -199,7 +199,8 @@ def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
     kind = ""
     before = len(failed)
     for entry in _entries(session, failed):
-        kind, record = entry.kind, entry.record
+        kind = entry.kind
+        record = entry.record
         first = first or record
         cells += kind == "cell"
         denied += kind == "cell" and record.get("decision") != "allowed"

@@ -30,20 +30,20 @@ def list_() -> None:
     listed = False
     for session in _sessions():
         when = datetime.fromtimestamp(session.began, UTC).astimezone().isoformat(" ", "minutes")
-        found, why = list[changes.Change](), ""
+        staged, why = list[changes.Change](), ""
         try:
-            found = session.changes()
+            staged = session.changes()
         except (ChangesError, OSError) as error:
             why = f"  it can't be listed: {error!s}"
         runs = session.runs()
-        if not (found or why or runs):
+        if not (staged or why or runs):
             continue  # everything was kept, or is again as in the project
         listed = True
         state = ", still running" if runs else ""
         say(f"{session.id}  {when}  policy {session.policy}{state}")
         if why:
             say(why)
-        for change in found:
+        for change in staged:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
             note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)
             say(f"  {change.kind:8} {session.label(change)}{note}")

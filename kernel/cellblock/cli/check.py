@@ -92,7 +92,9 @@ def _policies(found: Sequence[files.File], named: str | None) -> dict[files.File
     return policies
 
 
-def _check(policy: str, found: Sequence[files.File], *, template: bool, jobs: int) -> CheckReport:
+def _check(
+    policy: str, files_found: Sequence[files.File], *, template: bool, jobs: int
+) -> CheckReport:
     """Check files by one policy. Raise CheckError and PolicyError."""
     loaded = load_for_check(policy)
     here = Path.cwd()
@@ -101,4 +103,4 @@ def _check(policy: str, found: Sequence[files.File], *, template: bool, jobs: in
         project=os.fsencode(here),
         folder=os.fsencode(base_folder(policy, here)),
     )
-    return check_files(found, loaded, options, jobs=jobs)
+    return check_files(files_found, loaded, options, jobs=jobs)

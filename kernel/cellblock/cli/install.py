@@ -160,7 +160,8 @@ def doctor(
     then. Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
     """
     named = (specs.installed_policies() or ("safe",)) if policy is None else (policy,)
-    reports, failed = [], False
+    reports = []
+    failed = False
     for spec in named:
         try:
             report = _examine(spec, every=every, shows=not as_json)
@@ -267,12 +268,14 @@ def show_packages() -> None:
         about = store.about()
         table = Table("asked for", "", "", title_justify="left")
         table.title = escape(f"{about.get('index', '?')}  {', '.join(about.get('allow', ()))}")
-        for one in store.packages():
-            table.add_row(escape(one["requirement"]), escape(f"{one['name']} {one['version']}"), "")
-        for one in store.failures():
-            when = datetime.fromtimestamp(one["time"], UTC).isoformat(" ", "minutes")
+        for entry in store.packages():
             table.add_row(
-                escape(one["requirement"]), f"[red]failed[/] {when}", escape(one["message"])
+                escape(entry["requirement"]), escape(f"{entry['name']} {entry['version']}"), ""
+            )
+        for entry in store.failures():
+            when = datetime.fromtimestamp(entry["time"], UTC).isoformat(" ", "minutes")
+            table.add_row(
+                escape(entry["requirement"]), f"[red]failed[/] {when}", escape(entry["message"])
             )
         say_rich(table)
     if not _package_stores():

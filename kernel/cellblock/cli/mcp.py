@@ -176,10 +176,10 @@ async def _serve_http(pool: AsyncSandboxPool, settings: HttpSettings) -> None:
 def _token(file: Path | None) -> str:
     """Return the bearer token of the file or the environment, or a new one, printed on stderr."""
     try:
-        given = os.environ.get(_VARIABLE, "") if file is None else file.read_text("utf-8")
+        text = os.environ.get(_VARIABLE, "") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CellblockError(f"{file}: the token can't be read: {error}") from None
-    token = given.strip()
+    token = text.strip()
     if not token and file is None:
         token = secrets.token_urlsafe(32)
         complain(f"the bearer token of this run is {token}")

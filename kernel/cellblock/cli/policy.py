@@ -74,7 +74,8 @@ def add(
 @app.command()
 def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
     """Show where cells may do more or less under NEW than under OLD; status 1 if they differ."""
-    before, after = load_policy(old), load_policy(new)
+    before = load_policy(old)
+    after = load_policy(new)
     different = differences(before, after)
     if as_json:
         print_json([difference._asdict() for difference in different])
@@ -84,6 +85,7 @@ def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
 
 
 def _say_differences(before: Policy, after: Policy, different: list[Difference]) -> None:
+    """Print a table of the differences between two policies."""
     if not different:
         say("They allow the same.")
         return

@@ -99,12 +99,12 @@ def _known(file: str, statement: Statement | RunStatement) -> str:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise ReceiptError(f"{path}: can't be read: {error.strerror}.") from None
-    found = [
+    names = [
         subject.name for subject in statement.subject if subject.digest.get("sha256") == digest
     ]
     if not named and isinstance(statement.predicate, RunPredicate):
         named = "notebook"
-    return next((name for name in found if named in ("", name)), "")
+    return next((name for name in names if named in ("", name)), "")
 
 
 def _lines(statement: Statement | RunStatement) -> Iterator[str]:

@@ -173,7 +173,7 @@ def learn(
     Exit status 0 if all passed under it, 1 if some did not, 2 if there is no proposal.
     """
     found, problems = files.find(paths, ())
-    notebooks = [one for one in found if one.kind is FileKind.notebook]
+    notebooks = [file for file in found if file.kind is FileKind.notebook]
     problems += [] if notebooks or problems else [Problem(" ".join(paths), "no notebook is there")]
     complain_of_files(problems)
     if problems:

@@ -242,13 +242,13 @@ class AgentSandbox:
         keeps the answer and ends the cell.
         """
         signature = _signature(function)
-        by_name = all(one.kind in _BY_NAME for one in signature.parameters.values())
+        by_name = all(parameter.kind in _BY_NAME for parameter in signature.parameters.values())
 
         def bound(*args: Any, **kwargs: Any) -> Callable[[], Any]:
-            given = signature.bind(*args, **kwargs)
+            arguments = signature.bind(*args, **kwargs)
             if by_name:
-                return functools.partial(self._functions[name], **given.arguments)
-            return functools.partial(self._functions[name], *given.args, **given.kwargs)
+                return functools.partial(self._functions[name], **arguments.arguments)
+            return functools.partial(self._functions[name], *arguments.args, **arguments.kwargs)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             value = self._context.copy().run(bound(*args, **kwargs))
@@ -263,7 +263,9 @@ class AgentSandbox:
 
         tool: Any = call_async if inspect.iscoroutinefunction(function) else call
         tool.__name__, tool.__doc__, tool.__signature__ = name, function.__doc__, signature
-        hints = {one.name: one.annotation for one in signature.parameters.values()}
+        hints = {
+            parameter.name: parameter.annotation for parameter in signature.parameters.values()
+        }
         hints["return"] = signature.return_annotation
         empty = inspect.Signature.empty
         if name == self._final:  # it only passes on an answer, so it needs no approval
@@ -277,7 +279,8 @@ def _other_tools(own: Mapping[str, str], wanted: Mapping[str, str]) -> str:
 
     ``own`` and ``wanted`` are signatures by name.
     """
-    new, gone = sorted(wanted.items() - own.items()), sorted(own.keys() - wanted.keys())
+    new = sorted(wanted.items() - own.items())
+    gone = sorted(own.keys() - wanted.keys())
     parts = [f"it lacks {', '.join(name for name, _ in new)}"] if new else []
     parts += [f"it has {', '.join(gone)} besides"] if gone else []
     return (
@@ -311,9 +314,9 @@ def told(result: Result, limit: int, assigned: str, images: Sequence[Image]) -> 
     ``assigned_text``, or "". If the result is cut, the last line says what the model can do about
     it: it has no other way to read the rest.
     """
-    numbers = [f"{one.number}" for one in pictures(result)]
+    numbers = [f"{picture.number}" for picture in pictures(result)]
     names = [f"{number} of {len(numbers)}" for number in numbers]
-    missing = not_sent(names, (one.number for one in images))
+    missing = not_sent(names, (picture.number for picture in images))
     notes = list(filter(None, [assigned, missing]))
     ending = _notes(notes)
     text, is_whole = text_within(result, limit - len(ending))
@@ -342,5 +345,5 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     except NameError:
         signature = inspect.signature(function)
         empty = inspect.Parameter.empty
-        plain = [one.replace(annotation=empty) for one in signature.parameters.values()]
+        plain = [parameter.replace(annotation=empty) for parameter in signature.parameters.values()]
         return signature.replace(parameters=plain, return_annotation=empty)

@@ -335,15 +335,15 @@ class _Messages:
 
     def of(self, text: str, *, error: bool = False) -> Iterator[OutputMessage]:
         """Yield a text's lines. A text without a newline at its end gives a part of a line."""
-        at = 0
+        end = 0
         for line in _LINE.finditer(text):
             if not self._lines_left:
                 break
             self._lines_left -= 1
-            at = line.end()
+            end = line.end()
             yield self._message(line[0], error=error)
-        if at < len(text):
-            yield self._message(text[at:], error=error)
+        if end < len(text):
+            yield self._message(text[end:], error=error)
 
     def _message(self, text: str, *, error: bool) -> OutputMessage:
         line = text.removesuffix("\n")

@@ -95,13 +95,13 @@ class SandboxInterpreter(AgentSandbox):
         functions = {name: _function(tool) for name, tool in self._tools.items()}
         functions["SUBMIT"] = _submit(names)
         try:
-            given, assignments = _inputs(variables or {})
+            settable, assignments = _inputs(variables or {})
             if assignments:
-                assigned = self.run("\n".join(assignments), functions, given)
+                assigned = self.run("\n".join(assignments), functions, settable)
                 if not assigned.success:
                     raise CodeInterpreterError(assigned.to_string())
-                given = {}
-            result = self.run(code, functions, given)
+                settable = {}
+            result = self.run(code, functions, settable)
         except CellblockError as exc:
             raise CodeInterpreterError(str(exc)) from exc
         if self.answer is not None:
@@ -131,7 +131,7 @@ def _inputs(variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     A sandbox can't set names that begin with ``_``, which DSPy's own tables have while they are
     passed, nor dicts with keys other than texts, nor large integers.
     """
-    given = dict[str, Any]()
+    settable = dict[str, Any]()
     lines = list[str]()
     for name, value in variables.items():
         data = value if arrays.crosses(type(value)) else _data(name, value)
@@ -139,11 +139,11 @@ def _inputs(variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             lines.append(f"{name} = {_literal(data)}")
         elif name.startswith("_"):
             passing = f"dspy{name}"
-            given[passing] = data
+            settable[passing] = data
             lines.append(f"{name} = {passing}\ndel {passing}")
         else:
-            given[name] = data
-    return given, lines
+            settable[name] = data
+    return settable, lines
 
 
 def _data(name: str, value: Any) -> Any:

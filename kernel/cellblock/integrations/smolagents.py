@@ -139,7 +139,8 @@ def _function(tool: Any) -> Callable[..., Any]:
         return tool(**{name: value for name, value in kwargs.items() if value is not _LEFT_OUT})
 
     forward = getattr(tool, "forward", tool)
-    known, own = inspect.signature(forward).parameters, hints_of(forward)
+    known = inspect.signature(forward).parameters
+    own = hints_of(forward)
     parameters = []
     for name, declared in tool.inputs.items():
         hint = _hint(declared["type"])

@@ -80,11 +80,11 @@ class Access:
 
     def _is_ours(self, host: str) -> bool:
         """Return whether a host, with its port if it has one, is one of this server's names."""
-        found = _HOST.fullmatch(host)
-        if found is None:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
         lowered = host.lower()
         return any(
-            lowered == name or (name.endswith(_ANY_PORT) and found["name"].lower() == name[:-2])
+            lowered == name or (name.endswith(_ANY_PORT) and match["name"].lower() == name[:-2])
             for name in map(str.lower, self.names)
         )

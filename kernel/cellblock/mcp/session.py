@@ -587,6 +587,7 @@ class Session:
         request: RunCell,
         report: Callable[[str], Awaitable[None]] | None,
     ) -> Reply:
+        """Run a cell in the sandbox or in a branch, and return its reply."""
         target = self._branch(sandbox, request.branch)
         self._last = ()
         result = await self._run(target, request.code, request.timeout, report)
@@ -684,7 +685,7 @@ class Session:
         self._plots.append((number, image))
         while (
             len(self._plots) > MAX_PLOTS
-            or sum(len(one.data) for _, one in self._plots) > MAX_PLOT_BYTES
+            or sum(len(plot.data) for _, plot in self._plots) > MAX_PLOT_BYTES
         ) and len(self._plots) > 1:
             self._plots.popleft()
         return _plot_link(number, image)
@@ -755,7 +756,7 @@ class Session:
         kept = await in_thread(
             lambda: keeping.keep(staged, paths, by="an MCP client's user", exactly=exactly)
         )
-        names = [visible(one.change.name) for one in kept]
+        names = [visible(entry.change.name) for entry in kept]
         return Reply(_listed(names), {"kept": names[:MAX_CHANGES]})
 
     # --- resources --------------------------------------------------------------------------------
@@ -917,16 +918,16 @@ def _data(result: Result, uris: list[str]) -> dict[str, Any]:
 
 def _choose(keep: str, results: Sequence[Result]) -> int | None:
     """Return the index of the result to keep, or None if no cell succeeded, or gave a number."""
-    succeeded = [at for at, result in enumerate(results) if result.success]
+    succeeded = [index for index, result in enumerate(results) if result.success]
     if keep == "first":
         return min(succeeded, default=None)
     numbers = dict[int, float]()
-    for at in succeeded:
+    for index in succeeded:
         with contextlib.suppress(ValueError):
-            shown = _NUMBER.fullmatch(clipped(results[at].result or "", MAX_NUMBER))
+            shown = _NUMBER.fullmatch(clipped(results[index].result or "", MAX_NUMBER))
             if shown and not math.isnan(number := float(shown[1])):
-                numbers[at] = number if keep == "largest" else -number
-    return max(numbers, key=lambda at: numbers[at], default=None)
+                numbers[index] = number if keep == "largest" else -number
+    return max(numbers, key=lambda index: numbers[index], default=None)
 
 
 def _why_none(results: Sequence[Result]) -> str:
@@ -1017,6 +1018,7 @@ def _page(shown: str) -> str:
 
 
 def _variables(variables: Sequence[Any]) -> Reply:
+    """Return the reply that lists variables."""
     shown = variables[:MAX_VARIABLES]
     lines = list(map(variable_line, shown))
     if len(variables) > len(shown):
@@ -1030,6 +1032,7 @@ def _variables(variables: Sequence[Any]) -> Reply:
 
 
 def _changes(staged: Staged | None, changes: Sequence[Change], *, diff: bool) -> Reply:
+    """Return the reply that lists staged changes, with their diffs if asked for."""
     if staged is None:
         return Reply(str(Heading.NOTHING_STAGED), {"changes": []})
     lines = list[str]()

@@ -32,4 +32,4 @@ class HttpSettings:
     def access(self) -> Access:
         """Return the conditions for letting a request in."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
-        return Access(self.token, (*(f"{one}:*" for one in (shown, *LOOPBACK)), *self.names))
+        return Access(self.token, (*(f"{name}:*" for name in (shown, *LOOPBACK)), *self.names))

@@ -72,14 +72,14 @@ def _within_bound(values: Iterable[bytes]) -> list[msgspec.Raw]:
     ``values`` is an iterator that makes them, so no more is made then. A value takes at least as
     many bytes in the file.
     """
-    kept = list[msgspec.Raw]()
+    values_kept = list[msgspec.Raw]()
     size = 0
     for value in values:
         size += len(value)
         if size > MAX_BYTES:
             raise TooMuchOutputError
-        kept.append(msgspec.Raw(value))
-    return kept
+        values_kept.append(msgspec.Raw(value))
+    return values_kept
 
 
 class _Stored(msgspec.Struct):

@@ -39,12 +39,12 @@ class NotebookOutputs:
         transcript = self._applied(shown)
         changes = dict[int, dict[int, dict[str, Any]]]()
         for display_id, new in transcript.updates.items():
-            for at, positions in self._displays.get(display_id, {}).items():
-                changes.setdefault(at, {}).update(dict.fromkeys(positions, new))
+            for earlier, positions in self._displays.get(display_id, {}).items():
+                changes.setdefault(earlier, {}).update(dict.fromkeys(positions, new))
         for display_id, positions in transcript.displays.items():
             self._displays.setdefault(display_id, {})[index] = positions
-        for at, outputs in changes.items():
-            self._document.update(at, outputs)
+        for earlier, outputs in changes.items():
+            self._document.update(earlier, outputs)
         self._document.put(index, cell | {"outputs": transcript.outputs()})
         self._document.take_widgets(self.widgets.changes())
 

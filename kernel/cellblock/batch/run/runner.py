@@ -280,21 +280,21 @@ class OutputFolder:
         invalid = "\0" in name or any(part in {"", ".", ".."} for part in (*folders, last))
         if invalid or folders[:1] == [OWN]:
             raise OSError(errno.EINVAL, "no name for a file in there")
-        at = os.dup(self._root)
+        parent = os.dup(self._root)
         try:
             for part in folders:
-                at, above = _make_folder(part, at), at
+                parent, above = _make_folder(part, parent), parent
                 os.close(above)
-            yield at, last
+            yield parent, last
         finally:
-            os.close(at)
+            os.close(parent)
 
     # --- the run's own files --------------------------------------------------------------------
 
     def keep(self, folder: str, name: str, content: bytes) -> None:
         """Write a new file into a folder of the run's own. Raise OSError."""
-        with closing(_make_folder(folder, self._own)) as at:
-            descriptor = os.open(name, NEW, 0o600, dir_fd=at)
+        with closing(_make_folder(folder, self._own)) as parent:
+            descriptor = os.open(name, NEW, 0o600, dir_fd=parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
 
@@ -545,7 +545,8 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
     run = Run(request, folder, progress)
     with run.handling_signals():
         async with AsyncExitStack() as stack:
-            pools, exports = dict[str, PolicyPools](), False
+            pools = dict[str, PolicyPools]()
+            exports = False
             for policy in dict.fromkeys(request.notebooks.values()):
                 unopened = AsyncSandboxPool(
                     policy, project=Path.cwd(), allow_unsafe=request.allow_unsafe
@@ -681,15 +682,15 @@ def check_out_of_reach(
     # Links in DIR are not followed when files are written, but links on the way to DIR are.
     path = Path(os.path.realpath(folder.path))
     written = [path, path / OWN, *(path / planned.output for planned in request.notebooks)]
-    written += [Path(os.path.realpath(one)) for one in (request.options.changes,) if "/" in one]
+    written += [Path(os.path.realpath(file)) for file in (request.options.changes,) if "/" in file]
     if request.report is not None:
         written.append(Path(os.path.realpath(request.report.parent), request.report.name))
     roots = list(map(os.path.realpath, write_roots))
-    for one in written:
+    for file in written:
         for root in roots:
-            if within(str(one), root):
+            if within(str(file), root):
                 what = f"cells could change what is written: {root} is writable"
-                raise OutputFolderError(f"{one}: {what}. Name another place.")
+                raise OutputFolderError(f"{file}: {what}. Name another place.")
 
 
 def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputFolder) -> None:
