@@ -105,11 +105,11 @@ class HttpServer:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        headers_of = request.headers
+        request_headers = request.headers
         refused = self._access.refusal(
-            headers_of.getlist("authorization"),
-            headers_of.getlist("host"),
-            headers_of.getlist("origin"),
+            request_headers.getlist("authorization"),
+            request_headers.getlist("host"),
+            request_headers.getlist("origin"),
         )
         if refused is not None:
             headers = {"WWW-Authenticate": "Bearer"} if refused.status == _NO_TOKEN else None
