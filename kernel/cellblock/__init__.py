@@ -6,12 +6,13 @@
         result = sandbox.execute("sum(range(10))")
         print(result.value)
 
-``Sandbox`` runs cells, ``AsyncSandbox`` with ``await``; pools start many in milliseconds each.
-``execute`` returns a ``Result``. What is raised is in ``cellblock.errors``.
+``Sandbox`` runs cells; ``AsyncSandbox`` does so on an asyncio loop. Pools start each of many
+sandboxes in milliseconds. ``execute`` returns a ``Result``. The exceptions are in
+``cellblock.errors``.
 """
 
-# Importing this package imports nothing else: kernel start-up is measured, and the guest must not
-# see the host's modules. The names below are imported when they are first used; type checkers and
+# Importing this package imports nothing else: kernels must start fast, and the guest must not have
+# the host's modules. The names below are imported when they are first used. Type checkers and
 # editors read them in ``__init__.pyi``.
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""``python -m cellblock``: what kernelspecs start with options, and ``cellblock`` for all else."""
+"""``python -m cellblock``: a kernel if options follow, as in kernelspecs; else ``cellblock``."""
 
 import sys
 

@@ -1,13 +1,15 @@
-"""Files by their descriptors: opened through no link, closed again; folders removed.
+"""Files by their descriptors: opening without following links, closing, removing folders.
 
-A path is resolved once, where a policy is read (``policy.paths``). Cells may put a link in a
-folder's place after that, so what is used from then on is the descriptor of what was opened.
+A path is resolved once, when a policy is read (``policy.paths``). Cells may put a link in the place
+of a folder after that, so from then on only descriptors are used, of the folders that were opened.
 
-``remove_tree`` removes a folder that hostile code has filled: deep, unreadable, oddly named, full
-of links. ``shutil.rmtree`` recurses, holds a descriptor per level and gives up where it may not
-read.
+``remove_tree`` removes a folder that hostile code has filled: deep, unreadable, with odd names,
+full of links. ``shutil.rmtree`` can't be used: it recurses, holds a descriptor for each level, and
+gives up at a folder that it may not read.
 
 ``with_hidden_options`` gives a program arguments that a process listing does not show.
+
+A zygote may be started before much is imported, so this module doesn't even import ``typing``.
 """
 
 from __future__ import annotations
@@ -28,17 +30,19 @@ if TYPE_CHECKING:
 
 
 _MACOS = sys.platform == "darwin"
-#: For naming a place: no pipe is waited for and no device touched.
+#: Flags for a descriptor that only names a place: opening waits for no pipe and touches no device.
 _PLACE = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
-#: Of macOS' open(2).
+#: macOS: open(2) fails for a link anywhere in the path.
 _O_NOFOLLOW_ANY = 0x20000000 if _MACOS else 0
-#: What a session's folder is called, and what the private folder around each begins with.
+#: The name of a session's scratch folder.
 SCRATCH = "scratch"
+#: How the name of the private folder around a scratch folder begins.
 SCRATCH_PREFIX = "cellblock-"
+#: Flags to open a folder.
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: To read; it does not block on a named pipe.
+#: Flags to read a file, without blocking on a named pipe.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: To write what is not there yet.
+#: Flags to write a new file.
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -47,20 +51,21 @@ SO_PASSRIGHTS = 83
 
 
 def refuse_descriptors(sock: _socket.socket) -> None:
-    """Have the OS kernel refuse whoever sends descriptors to this end of a Unix socket (EPERM).
+    """Make the OS kernel refuse descriptors that are sent to this end of a Unix socket (EPERM).
 
-    Whoever lets go of a file's last descriptor frees the file, in a call that no signal ends: of
-    one in 10,000 pieces that takes 20 seconds. A descriptor that is not taken is let go of by the
-    receiver, so a guest could hold the host up. Before Linux 6.16 nothing refuses it.
+    Closing the last descriptor of a deleted file frees the file, in a call that no signal
+    interrupts: 20 seconds for a file in 10,000 pieces. The receiver of a socket closes descriptors
+    that it doesn't accept, so a guest could block the host that way. Linux before 6.16 can't refuse
+    them; then this does nothing.
     """
     with contextlib.suppress(OSError):
         sock.setsockopt(_socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
 
 
 def is_readable(fd: int | _socket.socket, seconds: float | None = 0.0) -> bool:
-    """Whether something can be read, or its end is there, now or within ``seconds``; None: ever.
+    """Return whether ``fd`` has data or is at its end, now or within ``seconds`` (None: no limit).
 
-    By poll(2): select(2) knows no descriptor from 1,024 on.
+    It uses poll(2), because select(2) can't take descriptors from 1,024 on.
     """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -69,7 +74,7 @@ def is_readable(fd: int | _socket.socket, seconds: float | None = 0.0) -> bool:
 
 @contextlib.contextmanager
 def closing(fd: int) -> Iterator[int]:
-    """Close a descriptor at the end."""
+    """Yield a descriptor, and close it afterwards."""
     try:
         yield fd
     finally:
@@ -77,10 +82,10 @@ def closing(fd: int) -> Iterator[int]:
 
 
 def open_unlinked(path: str, flags: int = _PLACE) -> int:
-    """Return a descriptor of what a canonical path names. Raises OSError: ELOOP for a link in it.
+    """Return a descriptor of the file or folder at a canonical path.
 
-    What was opened says itself where it is (proc(5)), so a link does not matter that comes or goes
-    meanwhile.
+    Raises OSError, with ELOOP if the path has a link. The opened file itself says where it is
+    (/proc/self/fd, proc(5)), so it doesn't matter if links come or go meanwhile.
     """
     fd = os.open(path, flags | os.O_CLOEXEC | _O_NOFOLLOW_ANY)
     if not _MACOS and os.readlink(f"/proc/self/fd/{fd}") != path:
@@ -90,35 +95,36 @@ def open_unlinked(path: str, flags: int = _PLACE) -> int:
 
 
 def open_beneath(folder: int, path: str) -> int:
-    """Return a descriptor of the folder ``path`` beneath another. Raises OSError: ELOOP for a link.
+    """Return a descriptor of the folder ``path`` beneath an open folder.
 
-    A path without ``..``; an empty one is the folder itself.
+    ``path`` must not have ``..``; an empty path is the folder itself. Raises OSError, with ELOOP
+    for a link.
     """
-    found = os.open(".", FOLDER, dir_fd=folder)
+    opened = os.open(".", FOLDER, dir_fd=folder)
     for name in path.split("/"):
         if name:
-            with closing(found) as above:
-                found = os.open(name, FOLDER, dir_fd=above)
-    return found
+            with closing(opened) as above:
+                opened = os.open(name, FOLDER, dir_fd=above)
+    return opened
 
 
 def stat_unlinked(path: str) -> os.stat_result:
-    """Return the status of what a canonical path names. Raises OSError as ``open_unlinked``."""
+    """Return the status of the file at a canonical path. Raises OSError like ``open_unlinked``."""
     with closing(open_unlinked(path)) as fd:
         return os.fstat(fd)
 
 
 def identity(path: str) -> tuple[int, int]:
-    """Return device and inode of what a canonical path names; zeros where nothing is there."""
+    """Return device and inode of the file at a canonical path; zeros if there is none."""
     try:
-        found = stat_unlinked(path)
+        at_path = stat_unlinked(path)
     except OSError:
         return 0, 0
-    return found.st_dev, found.st_ino
+    return at_path.st_dev, at_path.st_ino
 
 
 def status(folder: int | None, name: str) -> os.stat_result | None:
-    """Return what a folder has under a name; None without either."""
+    """Return the status of ``name`` in a folder; None if there is no folder or no such name."""
     try:
         return None if folder is None else os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -126,7 +132,7 @@ def status(folder: int | None, name: str) -> os.stat_result | None:
 
 
 def read_regular(fd: int, most: int) -> bytes | None:
-    """Return at most ``most`` bytes of a regular file, None of anything else. Raises OSError."""
+    """Return at most ``most`` bytes of a regular file; None for other files. Raises OSError."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         return None
     with open(fd, "rb", closefd=False) as file:
@@ -134,7 +140,7 @@ def read_regular(fd: int, most: int) -> bytes | None:
 
 
 def lock(fd: int, how: int = fcntl.LOCK_EX, patience: float = 0.0) -> None:
-    """Lock a file (flock(2)), waiting so many seconds at most. Raises OSError where that fails."""
+    """Lock a file (flock(2)), waiting at most ``patience`` seconds. Raises OSError."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -149,19 +155,20 @@ def lock(fd: int, how: int = fcntl.LOCK_EX, patience: float = 0.0) -> None:
 
 # --- arguments that a process listing does not show -----------------------------------------------
 #
-# Anybody can read the command line of anybody's process (proc(5)), and the options of a wrapper
-# name the folders of a policy. So they are written to a file in memory (memfd_create(2)) and read
-# from a descriptor, as ``--args FD`` of bwrap(1). It is gone when its last reader has closed it.
+# Every user can read the command lines of all processes (proc(5)), and the options of a wrapper
+# name the folders of a policy. So the options are written to a file in memory (memfd_create(2)),
+# and the program reads them from its descriptor, like ``--args FD`` of bwrap(1). The file is gone
+# when its last reader has closed it.
 
-#: Between a program's options and what it starts.
+#: Separates a program's options from the command that it starts.
 END = "--"
 
 
 @contextlib.contextmanager
 def written_args(args: Iterable[str]) -> Iterator[int]:
-    """Yield an inheritable descriptor from which ``args`` can be read, each ended by a zero byte.
+    """Yield an inheritable descriptor to read ``args`` from, each followed by a zero byte.
 
-    Raises OSError where there is none.
+    Raises OSError if the file can't be made.
     """
     with open(os.memfd_create("args", 0), "wb", buffering=0) as file:
         file.write(b"".join(os.fsencode(arg) + b"\0" for arg in args))
@@ -173,7 +180,7 @@ def written_args(args: Iterable[str]) -> Iterator[int]:
 def with_hidden_options(
     program: str, options: Sequence[str], argv: Sequence[str]
 ) -> Iterator[list[str]]:
-    """Yield the command that starts ``argv`` behind ``program``, with its options hidden."""
+    """Yield the command by which ``program`` starts ``argv``, with the program's options hidden."""
     with written_args(options) as fd:
         yield [program, "--args", str(fd), END, *argv]
 
@@ -188,10 +195,10 @@ _NAMED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(folder: str) -> None:
-    """Remove ``folder`` and all in it, following no link; what can't be removed stays.
+    """Remove ``folder`` and everything in it, without following links.
 
-    What is mounted in it stays too: in a zygote's namespace that is what cells staged.
-    So is the private one around a scratch folder.
+    Files that can't be removed stay, and so do mounts: in a zygote's namespace, these are the files
+    that cells staged. The private folder around a scratch folder is removed too.
     """
     with contextlib.suppress(OSError):
         _empty(folder)
@@ -204,13 +211,14 @@ def remove_tree(folder: str) -> None:
 
 
 def _empty(folder: str) -> None:
-    """Walk with one descriptor, down by name and up by ``..``.
+    """Remove everything in a folder, however deep.
 
-    Raises OSError when the way back up is not the way down.
+    It holds one descriptor, walking down by name and up by ``..``. Raises OSError if ``..`` is not
+    the folder that it came from: then somebody moved the folder, and the walk could leave the tree.
     """
     here = _open(folder, None)
     device, _ = _identity(here)
-    #: The folders above: what they are, the name that leads down, what else is in them.
+    #: The folders above: the identity of each, the name that leads down, its other folders.
     above: list[tuple[tuple[int, int], str, list[str]]] = []
     try:
         folders = _unlink_files(here)
@@ -240,7 +248,7 @@ def _empty(folder: str) -> None:
 
 
 def _unlink_files(folder: int) -> list[str]:
-    """Unlink what is in a folder; return the names of the folders."""
+    """Unlink the files in a folder; return the names of its folders."""
     folders = []
     for name in os.listdir(folder):
         try:
@@ -253,18 +261,18 @@ def _unlink_files(folder: int) -> list[str]:
 
 
 def open_folder(name: str, within: int | None) -> int:
-    """Open a folder; one that its maker has no right to read is made readable first."""
+    """Return a descriptor of a folder, after making it readable for its owner if needed."""
     try:
         return os.open(name, FOLDER, dir_fd=within)
     except PermissionError:
         with closing(os.open(name, _NAMED, dir_fd=within)) as named:
-            # A path to a descriptor follows no link that a name might.
+            # By the descriptor's path: chmod by name would follow a link.
             os.chmod(f"/proc/self/fd/{named}", stat.S_IRWXU)
     return os.open(name, FOLDER, dir_fd=within)
 
 
 def _open(name: str, within: int | None) -> int:
-    """Open a folder, made its owner's where it is not, so that it can be emptied."""
+    """Return a descriptor of a folder, after giving its owner all rights, so it can be emptied."""
     fd = open_folder(name, within)
     if ~os.fstat(fd).st_mode & stat.S_IRWXU:
         with contextlib.suppress(OSError):

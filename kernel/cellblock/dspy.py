@@ -1,11 +1,11 @@
-"""For DSPy programs in cells: ``LM`` asks through the host, by the broker that ``llm`` is.
+"""A language model for DSPy programs in cells: ``LM`` sends requests through the host.
 
     import dspy
     from cellblock.dspy import LM
 
     dspy.configure(lm=LM())
 
-Imported in guests only, by cells.
+It uses the broker behind ``llm``, so the policy's budgets apply. Only cells, in guests, import it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LM"]
 
-#: What of a request's configuration goes on; anything else that is set is refused.
+#: The settings of a request that are sent on. A request that sets any other is refused.
 _CARRIED: Final = ("max_tokens", "temperature", "stop")
 _REASONS: Final = {"length": "length", "content_filter": "content_filter"}
 
 
 class LM(dspy.LM):  # type: ignore[misc]  # untyped
-    """A language model of the policy's, the first where none is named.
+    """A language model that the policy grants: ``model``, or by default the first.
 
-    Takes what ``dspy.LM`` takes, but for addresses, keys and engines. Prompts and answers are
-    texts. What is asked twice is answered from DSPy's own cache, which costs no budget.
+    The arguments are those of ``dspy.LM``, without addresses, keys and engines. Prompts and answers
+    are texts. DSPy's own cache answers repeated requests, which then cost no budget.
     """
 
     def __init__(self, model: str | None = None, **kwargs: Any) -> None:
@@ -42,31 +42,31 @@ class LM(dspy.LM):  # type: ignore[misc]  # untyped
 
     @property
     def supports_function_calling(self) -> bool:
-        """Tools are not called by the model."""
+        """False: the model can't call tools."""
         return False
 
     @property
     def supports_reasoning(self) -> bool:
-        """Only the answer comes back."""
+        """False: only the answer is returned."""
         return False
 
     @property
     def supports_response_schema(self) -> bool:
-        """Adapters ask for a form in words."""
+        """False: adapters describe the form of an answer in words."""
         return False
 
     @property
     def supported_params(self) -> set[str]:
-        """What of a call's parameters reaches the endpoint."""
+        """The parameters of a call that reach the endpoint."""
         return set(_CARRIED)
 
     def dump_state(self) -> dict[str, Any]:
-        """Return model and parameters: the broker is found anew wherever they are loaded."""
+        """Return the model and its parameters. The broker is looked up again after loading."""
         return dict(dspy.BaseLM.dump_state(self))
 
 
 class _Engine:
-    """Asks, and holds up whoever asks."""
+    """The engine of blocking calls."""
 
     def complete(self, request: lm15.Request) -> lm15.Response:
         return _response(broker.current().chat(_messages(request), **_options(request)))
@@ -75,11 +75,11 @@ class _Engine:
         return iter(lm15.response_to_events(self.complete(request)))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: an engine holds no resources."""
 
 
 class _AsyncEngine:
-    """Asks, and lets other tasks go on."""
+    """The engine of async calls, which let other tasks go on."""
 
     async def complete(self, request: lm15.Request) -> lm15.Response:
         return _response(await broker.current().achat(_messages(request), **_options(request)))
@@ -89,7 +89,7 @@ class _AsyncEngine:
             yield event
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: an engine holds no resources."""
 
 
 def _default() -> str:
@@ -98,18 +98,21 @@ def _default() -> str:
 
 
 def _messages(request: lm15.Request) -> list[dict[str, str]]:
-    """Return the conversation as ``llm.chat`` takes it. Raises UnsupportedFeatureError."""
+    """Return the conversation in the form that ``llm.chat`` takes.
+
+    Raises UnsupportedFeatureError for tools, other roles, and content that is not text.
+    """
     if request.tools:
         raise _unsupported("tools")
     system = request.system
     texts = [] if system is None else [system] if isinstance(system, str) else map(_text, system)
-    said = [{"role": "system", "content": text} for text in texts]
+    messages = [{"role": "system", "content": text} for text in texts]
     for message in request.messages:
         if message.role not in ("user", "assistant", "developer"):
             raise _unsupported(f"messages of role {message.role}")
         content = "\n".join(map(_text, message.parts))
-        said.append({"role": message.role, "content": content})
-    return said
+        messages.append({"role": message.role, "content": content})
+    return messages
 
 
 def _text(part: Any) -> str:
@@ -119,14 +122,18 @@ def _text(part: Any) -> str:
 
 
 def _options(request: lm15.Request) -> dict[str, Any]:
-    """Return what of the configuration is set. Raises UnsupportedFeatureError for the rest."""
-    config, plain = request.config, lm15.Config()
+    """Return the settings of a request that are sent on.
+
+    Raises UnsupportedFeatureError if the request sets any other.
+    """
+    config = request.config
+    default = lm15.Config()
     for name in config.__dataclass_fields__:
-        if name not in _CARRIED and getattr(config, name) != getattr(plain, name):
+        if name not in _CARRIED and getattr(config, name) != getattr(default, name):
             raise _unsupported(name)
-    given = {name: getattr(config, name) for name in _CARRIED}
-    found = {name: value for name, value in given.items() if value not in (None, ())}
-    return {"model": request.model, **found}
+    carried = {name: getattr(config, name) for name in _CARRIED}
+    options = {name: value for name, value in carried.items() if value not in (None, ())}
+    return {"model": request.model, **options}
 
 
 def _unsupported(what: str) -> lm15.UnsupportedFeatureError:

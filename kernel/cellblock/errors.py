@@ -1,19 +1,19 @@
-"""What cellblock raises.
+"""The exceptions that cellblock raises.
 
 CellblockError
-├── PolicyError       a policy can't be read or kept: names file, key, value and remedy
-│   ├── InputError        inputs are no JSON data, or too much of it
-│   └── WideningError     a change that would allow more than the policy does
-├── AdmissionError    approvals or templates can't be read, or trusted: names the same
-├── AuditError        the audit log can't be written: names the same
+├── PolicyError       a policy can't be read or enforced: has file, key, value and remedy
+│   ├── InputError        inputs are not JSON data, or too much of it
+│   └── WideningError     a change would allow more than the policy does
+├── AdmissionError    approvals or templates can't be read or trusted: has the same
+├── AuditError        the audit log can't be written or read: has the same
 ├── WireError         a peer broke the protocol
-│   └── FrameTooLargeError  a frame announces more than its cap
-├── GuestError        the guest could not be started or was lost
-├── BackendError      no backend can carry this policy here
-├── ChangesError      what was staged can't be listed, kept or dropped, and why
-├── ExchangeError     a variable or file can't be taken from a sandbox or put there, and why
-├── ReceiptError      a receipt can't be made, or does not hold
-├── CheckError        what is to be checked can't be, whatever is in it
+│   └── FrameTooLargeError  a frame announces more bytes than its bound
+├── GuestError        the guest could not be started, or was lost
+├── BackendError      no backend can enforce this policy on this machine
+├── ChangesError      staged changes can't be listed, kept or dropped
+├── ExchangeError     a variable or file can't be copied from or to a sandbox
+├── ReceiptError      a receipt can't be made, or is not valid
+├── CheckError        nothing can be checked here, whatever the files are
 └── StartError        the kernel can't start: connection file, sockets, temporary folder
 
 A denial is not an exception: it is a value (``analysis.Finding``) that is shown.
@@ -28,20 +28,23 @@ if TYPE_CHECKING:
 
 
 class CellblockError(Exception):
-    """Root of everything cellblock raises on purpose."""
+    """The root of all exceptions that cellblock raises on purpose."""
 
     def each(self) -> tuple[str, ...]:
-        """Return what went wrong, a text for each thing."""
+        """Return the message, or a message for each fault if there are several."""
         return (str(self),)
 
 
 class _MendableError(CellblockError):
-    """Something on disk that is not as it has to be, with all that is needed to mend it."""
+    """An error in a file, with everything that is needed to mend it."""
 
     def __init__(
         self, message: str, *, file: str = "", key: str = "", value: str = "", remedy: str
     ) -> None:
-        self.message, self.file, self.key, self.value = message, file, key, value
+        self.message = message
+        self.file = file
+        self.key = key
+        self.value = value
         self.remedy = remedy
         super().__init__(message)
 
@@ -49,14 +52,14 @@ class _MendableError(CellblockError):
         return f"{self.file}: {self.what()} {self.remedy}"
 
     def what(self) -> str:
-        """Return what is wrong, without the file: ``timeout: wrong value (got 0).`` is one."""
+        """Return the message without file and remedy: ``timeout: wrong value (got 0).`` for one."""
         key = f"{self.key}: " if self.key else ""
         got = f" (got {self.value})" if self.value else ""
         return f"{key}{self.message}{got}."
 
 
 class PolicyError(_MendableError):
-    """A policy that can't be read or kept; ``others`` are what else is wrong with it."""
+    """The error for a policy that can't be read or enforced. ``others`` are its other faults."""
 
     others: tuple[PolicyError, ...] = ()
 
@@ -64,68 +67,71 @@ class PolicyError(_MendableError):
         return "\n".join(self.each())
 
     def each(self) -> tuple[str, ...]:
-        """Return what is wrong, a text for each thing."""
-        return tuple(_MendableError.__str__(one) for one in self.all())
+        """Return a message for each fault."""
+        return tuple(_MendableError.__str__(error) for error in self.all())
 
     def all(self) -> tuple[PolicyError, ...]:
-        """Return this one and the others, none of which has others of its own."""
+        """Return this error and the others, which have no others of their own."""
         return self, *self.others
 
 
 def together(errors: Sequence[PolicyError]) -> PolicyError:
-    """Return one error for all that is wrong; ``errors`` has one at least."""
-    first, *others = (one for error in errors for one in error.all())
+    """Return one error for all faults in ``errors``, which must not be empty."""
+    first, *others = (fault for error in errors for fault in error.all())
     first.others = tuple(others)
     return first
 
 
 class InputError(PolicyError):
-    """Inputs that can't be given to cells."""
+    """The error for inputs that can't be given to cells."""
 
 
 class WideningError(PolicyError):
-    """A change to a policy that can only be made narrower, and would not be."""
+    """The error for a change that would make a policy wider, where it may only get narrower."""
 
 
 class WireError(CellblockError):
-    """A peer sent something that the protocol does not know."""
+    """The error for a peer that broke the protocol."""
 
 
 class FrameTooLargeError(WireError):
-    """A frame announces more bytes than its cap."""
+    """The error for a frame that announces more bytes than its bound."""
 
 
 class GuestError(CellblockError):
-    """The guest could not be started, or was lost."""
+    """The error for a guest that could not be started, or was lost; also for a closed sandbox."""
 
 
 class AdmissionError(_MendableError):
-    """Approvals, or templates, that can't be read or trusted: nothing that takes them runs."""
+    """The error for approvals or templates that can't be read or trusted.
+
+    Nothing that needs them runs.
+    """
 
 
 class AuditError(_MendableError):
-    """An audit log that can't be written, or read."""
+    """The error for an audit log that can't be written or read."""
 
 
 class BackendError(CellblockError):
-    """No backend can carry this policy on this machine."""
+    """The error for a policy that no backend can enforce on this machine."""
 
 
 class ChangesError(CellblockError):
-    """What was staged can't be listed, kept or dropped, and why."""
+    """The error for staged changes that can't be listed, kept or dropped. It says why."""
 
 
 class ExchangeError(CellblockError):
-    """A variable or a file that can't be taken from a sandbox, or put there, and why."""
+    """The error for a variable or file that can't be copied from or to a sandbox. It says why."""
 
 
 class ReceiptError(CellblockError):
-    """A receipt that can't be made or does not hold, with what to do."""
+    """The error for a receipt that can't be made or is not valid. It says what to do."""
 
 
 class CheckError(CellblockError):
-    """Source can't be checked here at all."""
+    """The error if nothing can be checked here, whatever the files are."""
 
 
 class StartError(CellblockError):
-    """The kernel can't start at all: nobody can be told but who started it."""
+    """The error for a kernel that can't start. Only whoever started it can be told."""

@@ -1,9 +1,10 @@
-"""For operators who write tools: what a type hint can say of a value.
+"""``SECRET``, for operators who write tools: marks a value as secret in its type hint.
 
     def log_in(user: str, password: Annotated[str, SECRET]) -> bool: ...
 
-A value so marked is shown as ••• wherever calls are listed; pydantic's ``SecretStr`` does too. In a
-field of a model, a dataclass or a ``TypedDict`` it has the whole argument shown so.
+Wherever calls are listed, a marked value is shown as •••, and so is one of pydantic's
+``SecretStr``. If a field of a model, a dataclass or a ``TypedDict`` is marked, the whole argument
+is shown as •••.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 
 class Secret:
-    """Marks a parameter, or what a tool returns, as secret."""
+    """A mark for a parameter, or the return value, of a tool that is secret."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
-"""What a model is told of a cell that showed nothing and ended in an assignment.
+"""The sentence for a model on the variable that a cell assigned without showing anything.
 
-A person who runs such a cell looks at the variable next. A model is told its type and shape, which
-saves it a cell. They are what ``Sandbox.variables`` lists, so no cell's code is run for it; of a
-class that a cell made there is no shape, and nothing is told.
+A person who runs such a cell looks at the variable next. A model gets the variable's type and
+shape at once, which saves it a cell. Both come from ``Sandbox.variables``, so no cell's code is run
+for them. An object of a class that a cell made has no shape there, and gets no sentence.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 
     from cellblock.api.results import Result, Variable
 
-#: Characters of a source that is looked at, and of what is told.
+#: Characters of a source that is parsed for this.
 _MAX_SOURCE: Final = 20_000
-_MAX_TOLD: Final = 200
+#: Characters of the sentence.
+_MAX_SENTENCE: Final = 200
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
-_OF_TABLE: Final = 2
+_SIDES_OF_TABLE: Final = 2
 
 
 def assigned_name(result: Result) -> str:
-    """Return the name that a cell assigned last, if it ran and showed nothing; else nothing."""
+    """Return the name that a cell's last statement assigned, or "".
+
+    It is "" for a cell that failed, showed anything, or ended in another statement.
+    """
     if not result.success or showed_anything(result) or len(result.source) > _MAX_SOURCE:
         return ""
     try:
@@ -44,28 +48,28 @@ def assigned_name(result: Result) -> str:
 
 
 def assigned_text(name: str, variables: Iterable[Variable]) -> str:
-    """Return a sentence on the variable of that name, if its shape is known; else nothing."""
-    for one in variables:
-        if one.name == name and one.shape:
-            told = ", ".join(filter(None, (exact(one.type), shape_words(one))))
-            return clip(f"{Heading.ASSIGNED}{name}: {told}", _MAX_TOLD)
+    """Return a sentence on the variable ``name``, or "" if its shape is not known."""
+    for variable in variables:
+        if variable.name == name and variable.shape:
+            words = ", ".join(filter(None, (exact(variable.type), shape_words(variable))))
+            return clip(f"{Heading.ASSIGNED}{name}: {words}", _MAX_SENTENCE)
     return ""
 
 
 def variable_line(one: Variable) -> str:
     """Return a variable's name, type, shape and size as a line for a model."""
     size = count(one.size, "byte") if one.size else ""
-    told = ", ".join(filter(None, (exact(one.type), shape_words(one), size)))
-    return f"{exact(one.name)}: {told}" if told else exact(one.name)
+    words = ", ".join(filter(None, (exact(one.type), shape_words(one), size)))
+    return f"{exact(one.name)}: {words}" if words else exact(one.name)
 
 
 def shape_words(one: Variable) -> str:
-    """Return the shape of a variable in words; nothing where it has none."""
+    """Return the shape of a variable in words, or "" if it has none."""
     if not one.shape:
         return ""
     sides = one.shape.split(" by ")
     if len(sides) == 1:
         return f"length {sides[0]}"
-    if one.type == "DataFrame" and len(sides) == _OF_TABLE:
+    if one.type == "DataFrame" and len(sides) == _SIDES_OF_TABLE:
         return f"{sides[0]} rows {_TIMES} {sides[1]} columns"
     return f" {_TIMES} ".join(sides)

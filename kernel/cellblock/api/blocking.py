@@ -1,4 +1,10 @@
-"""Sandboxes for programs without a loop: each sandbox, or pool, has a loop in a thread."""
+"""Sandboxes for programs without an asyncio loop: ``Sandbox`` and ``SandboxPool``.
+
+Each wraps the async class of its name, which runs on a loop in a thread of its own
+(``LoopThread``); a pool's sandboxes share the pool's thread. A method blocks its caller until the
+loop has run the async method. The methods of ``Sandbox`` have the signatures and docstrings of
+``AsyncSandbox`` (``tests/unit/test_blocking_api.py``).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
-#: Seconds that what goes on in the loop has to end with it.
+#: Seconds that tasks have to end, once they are cancelled because their loop ends.
 TASKS_END_TIMEOUT: Final = 1.0
 
 
@@ -42,11 +48,14 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._process, self._waited_for = os.getpid(), set[Future[Any]]()
+        self._process = os.getpid()
+        #: The outcomes that callers of ``run`` wait for. They must all be set when the loop ends.
+        self._waited_for = set[Future[Any]]()
         self._thread = threading.Thread(target=self._serve, name="cellblock", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
+        """Run the loop until ``end``, and close it. This is what the thread does."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -54,14 +63,16 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
+            # Work that did not end in time never sets its outcome.
             for outcome in tuple(self._waited_for):
                 outcome.set_exception(GuestError("the sandbox's thread has ended"))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` there and return what it returns.
+        """Run ``work`` on the loop, and return its result or raise its exception.
 
-        Whatever interrupts the wait (Ctrl-C) cancels it, and is raised when it has ended; to
-        interrupt that once more has it end sooner.
+        An exception that interrupts the wait, such as KeyboardInterrupt, cancels ``work``, and is
+        raised here when ``work`` has ended. Each further Ctrl-C cancels again, so that it ends
+        sooner. Raises GuestError if the loop can't run it.
         """
         self._check(work)
         outcome: Future[T] = Future()
@@ -87,12 +98,18 @@ class LoopThread:
             raise
 
     async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` there, and wait on the running loop; to cancel the wait cancels it."""
+        """Run ``work`` on this loop while the caller's own loop goes on, and return its result.
+
+        Cancelling the call cancels ``work``.
+        """
         self._check(work)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def _check(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Raise GuestError, and close ``work``, where it can't run."""
+        """Raise GuestError if the loop can't run ``work``, and close ``work`` then.
+
+        The loop's own thread would wait for itself, and a forked process has no such thread.
+        """
         if not self.is_here:
             work.close()
             raise GuestError(FORKED)
@@ -101,21 +118,21 @@ class LoopThread:
             raise GuestError("a sandbox can't be used from its own thread, nor once it is closed")
 
     def soon(self, action: Callable[[], object]) -> None:
-        """Call ``action`` there."""
+        """Call ``action`` on the loop, without waiting for it."""
         self._loop.call_soon_threadsafe(action)
 
     @property
     def is_here(self) -> bool:
-        """Whether its thread is one of this process: a fork has none of its parent's."""
+        """Whether the thread runs in this process: a forked process lacks its parent's threads."""
         return self._process == os.getpid()
 
     @property
     def has_ended(self) -> bool:
-        """Whether all that was in it is closed."""
+        """Whether the loop is closed."""
         return self._loop.is_closed()
 
     def end_after(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run ``work`` and then end the loop, without waiting for either."""
+        """Run ``work`` and then end the loop, without waiting. Called by ``__del__``."""
 
         def start() -> None:
             self._loop.create_task(work()).add_done_callback(lambda _: self._loop.stop())
@@ -124,7 +141,7 @@ class LoopThread:
             self._loop.call_soon_threadsafe(start)
 
     def end(self) -> None:
-        """End the loop and its thread."""
+        """End the loop, and wait until its thread has ended."""
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -141,21 +158,26 @@ def _pass_on(task: asyncio.Task[T], outcome: Future[T]) -> None:
 
 
 async def _end_tasks() -> None:
-    """Cancel what goes on, and give it a moment."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
+    """Cancel the other tasks of this loop, and wait a moment until they have ended."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    if left:
-        await asyncio.wait(left, timeout=TASKS_END_TIMEOUT)
+    if tasks:
+        await asyncio.wait(tasks, timeout=TASKS_END_TIMEOUT)
 
 
 class _Blocking:
-    """What a sandbox and a pool share: they are opened, run and closed in a thread."""
+    """The base of ``Sandbox`` and ``SandboxPool``: opens, closes and owns the thread of one.
+
+    ``inner`` is the async object. ``thread`` is the thread of the pool or parent sandbox that it
+    belongs to; without it, ``open`` starts a thread, and ``close`` ends that.
+    """
 
     def __init__(self, inner: AsyncSandbox | AsyncSandboxPool, thread: LoopThread | None) -> None:
-        self._inner, self._thread = inner, thread
-        #: Whether the thread belongs to a pool, which closes what is in it.
-        self._is_pools = thread is not None
+        self._inner = inner
+        self._thread = thread
+        #: Whether the thread belongs to a pool or parent, which ends it.
+        self._has_others_thread = thread is not None
 
     def __enter__(self) -> Self:
         self.open()
@@ -165,7 +187,10 @@ class _Blocking:
         self.close()
 
     def open(self) -> None:
-        """Start what is in the thread. Raises as the ``open`` of the async class."""
+        """Start the thread, and open the sandbox or pool on it.
+
+        Raises like ``open`` of the async class.
+        """
         thread = self._thread = self._thread or LoopThread()
         try:
             thread.run(self._inner.open())
@@ -174,7 +199,10 @@ class _Blocking:
             raise
 
     def close(self) -> None:
-        """End every guest and remove what it left; nothing in a fork of the process."""
+        """End every guest, and remove its scratch folder.
+
+        Does nothing in a process that was forked from the one that opened it.
+        """
         if self._thread is not None and self._thread.is_here and not self._thread.has_ended:
             try:
                 self._thread.run(self._inner.close())
@@ -183,12 +211,12 @@ class _Blocking:
 
     def _end(self) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None and not self._is_pools:
+        if thread is not None and not self._has_others_thread:
             thread.end()
 
     def __del__(self) -> None:
         thread = getattr(self, "_thread", None)
-        if thread is None or self._is_pools or not thread.is_here:
+        if thread is None or self._has_others_thread or not thread.is_here:
             return
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         thread.end_after(self._inner.close)
@@ -199,10 +227,11 @@ def _blocking(
     *,
     anywhere: bool = False,
 ) -> Callable[Concatenate[Sandbox, P], T]:
-    """Return a method of ``AsyncSandbox`` as one that blocks while the sandbox's thread runs it.
+    """Return a blocking version of a method of ``AsyncSandbox``, with its docstring and signature.
 
-    One that can run ``anywhere`` takes nothing of the sandbox's loop. Each call has a thread of its
-    own, so that it works in the sandbox's thread and after ``close``, too.
+    The sandbox's thread runs the method. If it may run ``anywhere``, because it uses nothing of the
+    sandbox's loop, each call starts a thread of its own instead. Such a method also works in
+    callbacks, which run in the sandbox's thread, and after ``close``.
     """
 
     @functools.wraps(method)
@@ -219,37 +248,43 @@ def _blocking(
 
 
 def _documented_as(method: Callable[..., Any]) -> Callable[[F], F]:
-    """Give a method the docstring of ``AsyncSandbox``'s."""
+    """Return a decorator that gives a method the docstring of another."""
 
-    def document(made: F) -> F:
-        made.__doc__ = method.__doc__
-        return made
+    def document(function: F) -> F:
+        function.__doc__ = method.__doc__
+        return function
 
     return document
 
 
 class Sandbox(_Blocking):
-    """Runs cells in a confined process, one after another and under a policy.
+    """A sandbox: runs cells one after another in a confined process, under a policy.
 
-    ``policy`` is a preset's name (``safe``, ``data``, ``unsafe``), a TOML file or a ``Policy``.
-    ``tools`` are functions of yours that cells may call: sync ones run in threads, async ones on a
-    loop of their own. ``inputs`` is JSON data that cells find in ``inputs``. ``env`` are variables
-    of the environment that cells get, whatever the policy passes on: no secrets, for cells can read
-    and print them. ``input`` answers a cell's ``input()``; without it that is an EOFError.
-    ``approve`` answers where the policy has its user asked: given an ``ApprovalRequest`` it returns
-    True or ``once``, ``session`` or False; without it nothing that takes consent is allowed.
-    ``project`` is the folder that ``{project}`` stands for: cells begin there if the policy lets
-    them read it. Without one they have a private folder, and no file of the user's, whatever the
-    policy says of ``{project}``. ``artifacts`` is where files that match the policy's
-    ``artifact_export_paths`` are copied to, instead of its ``artifact_folder``. ``allow_unsafe``
-    lets a policy of mode unsafe be used. ``cwd`` is the folder that cells begin in, beneath one
-    that they may read. With a ``pool``, that one's policy, tools and project are used.
+    - ``policy``: the name of a preset (``safe``, ``data``, ``unsafe``), a TOML file or a
+      ``Policy``.
+    - ``tools``: your functions that cells may call. Sync functions run in threads, async functions
+      on a loop of their own.
+    - ``inputs``: JSON data that cells find in the variable ``inputs``.
+    - ``env``: environment variables for cells, in addition to those that the policy passes on. Put
+      no secrets there: cells can read and print them.
+    - ``input``: called with the prompt when a cell calls ``input()``; returns the answer. Without
+      it, ``input()`` raises EOFError.
+    - ``approve``: called with an ``ApprovalRequest`` when the policy requires an approval; returns
+      True or ``"once"``, ``"session"``, or False. Without it, such requests are denied.
+    - ``project``: the folder that ``{project}`` stands for in the policy. Cells begin there if the
+      policy lets them read it. Without it, cells have a private folder and none of the user's
+      files, whatever the policy says about ``{project}``.
+    - ``artifacts``: the folder that files matching the policy's ``artifact_export_paths`` are
+      copied to, instead of its ``artifact_folder``.
+    - ``allow_unsafe``: permits a policy of mode unsafe.
+    - ``cwd``: the folder that cells begin in; it must lie in a folder that they may read.
+    - ``pool``: the ``SandboxPool`` to use, with its policy, tools and project.
 
-    Variables live from cell to cell, and are as before a cell that was killed. It works in any
-    program, beside a running loop too, which it holds up like any call that waits. Any thread may
-    use it; calls of ``execute`` at once run in turn. Ctrl-C while it waits interrupts the cell.
-    ``on_output`` and ``choose`` are called in the sandbox's thread. Its methods are those of
-    ``AsyncSandbox``, without ``await``.
+    Variables live from cell to cell. If a cell is killed, they are restored to what they were
+    before it. A sandbox works in any program; if the program runs a loop, a call blocks that loop
+    like any call that waits. Any thread may use it; concurrent calls of ``execute`` run one after
+    the other. Ctrl-C while ``execute`` waits interrupts the cell. ``on_output`` and ``choose`` are
+    called in the sandbox's thread. The methods are those of ``AsyncSandbox``, without ``await``.
     """
 
     def __init__(
@@ -286,9 +321,9 @@ class Sandbox(_Blocking):
     execute = _blocking(AsyncSandbox.execute)
 
     async def execute_async(self, code: str, *, timeout: float | None = None) -> Result:
-        """Run a cell as ``execute`` does, and wait for it on the loop that runs.
+        """Run a cell like ``execute``, without blocking the caller's loop.
 
-        To cancel that interrupts the cell.
+        Cancelling the call interrupts the cell.
         """
         return await self._running.run_async(self._sandbox.execute(code, timeout=timeout))
 
@@ -304,7 +339,7 @@ class Sandbox(_Blocking):
     write = _blocking(AsyncSandbox.write)
     files = _blocking(AsyncSandbox.files)
 
-    # --- forks: those of a sandbox that blocks block, too -----------------------------------------
+    # --- forks, which are blocking sandboxes on this sandbox's thread -----------------------------
 
     @_documented_as(AsyncSandbox.fork)
     def fork(  # noqa: D102 - it has AsyncSandbox's
@@ -322,20 +357,21 @@ class Sandbox(_Blocking):
 
     @property
     def not_copied(self) -> tuple[str, ...]:
-        """What this sandbox lacks of the one that it is a fork of: its threads, for example."""
+        """What a fork lacks that its parent has, such as threads; empty if this is no fork."""
         return self._sandbox.not_copied
 
     def interrupt(self) -> None:
-        """Interrupt the cell that runs; a second time, half a second later or more, kill it."""
+        """Interrupt the running cell. A second call, at least half a second later, kills it."""
         self._running.soon(self._sandbox.interrupt)
 
     @property
     def _running(self) -> LoopThread:
+        """The sandbox's thread. Raises GuestError if the sandbox is not open."""
         if self._thread is None:
             raise GuestError(NOT_OPEN)
         return self._thread
 
-    # --- what cells wrote to the project: the sandbox's thread is not needed, nor waited for ------
+    # --- staged files: these need not wait for the sandbox's thread, and work after it has ended --
 
     changes = _blocking(AsyncSandbox.changes, anywhere=True)
     keep = _blocking(AsyncSandbox.keep, anywhere=True)
@@ -347,12 +383,12 @@ class Sandbox(_Blocking):
 
     @property
     def policy(self) -> Policy:
-        """The policy in force, with its paths."""
+        """The policy in force, with resolved paths."""
         return self._sandbox.policy
 
     @property
     def session(self) -> str:
-        """What its audit log is called (``cellblock audit show``); empty without one."""
+        """The name of the session's audit log (``cellblock audit show``); empty without a log."""
         return self._sandbox.session
 
     @property
@@ -362,22 +398,22 @@ class Sandbox(_Blocking):
 
     @property
     def enforcement(self) -> Mapping[str, Enforcement]:
-        """How far each capability is enforced in this sandbox."""
+        """How far each capability is enforced in this sandbox, by capability."""
         return self._sandbox.enforcement
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What cells may call."""
+        """The tools that cells may call."""
         return self._sandbox.tools
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What the policy asks for and is not enforced here; never silent (promise P7)."""
+        """The capabilities that the policy asks for and that are not enforced here (promise P7)."""
         return self._sandbox.gaps
 
 
 class _Fork(Sandbox):
-    """What blocks over a fork, which is open, in the thread of its parent."""
+    """A blocking sandbox over a fork, which is open already and runs on its parent's thread."""
 
     def __init__(self, inner: AsyncSandbox, thread: LoopThread) -> None:
         self._sandbox = inner
@@ -388,7 +424,7 @@ class _Fork(Sandbox):
 
 
 class SandboxPool(_Blocking):
-    """``AsyncSandboxPool`` without async: one thread for the pool and all its sandboxes."""
+    """The blocking ``AsyncSandboxPool``: one thread runs the pool and all its sandboxes."""
 
     def __init__(
         self,
@@ -405,7 +441,7 @@ class SandboxPool(_Blocking):
 
     @property
     def thread(self) -> LoopThread:
-        """Its thread. Raises GuestError if the pool is not open."""
+        """The pool's thread. Raises GuestError if the pool is not open."""
         if self._thread is None:
             raise GuestError("the pool is not open: use `with SandboxPool(…) as pool:`")
         return self._thread
@@ -420,6 +456,6 @@ class SandboxPool(_Blocking):
         artifacts: str | Path | None = None,
         cwd: str | Path | None = None,
     ) -> Sandbox:
-        """Return a sandbox that is yet to be opened; see ``AsyncSandboxPool.sandbox``."""
+        """Return a sandbox that the caller must open; see ``AsyncSandboxPool.sandbox``."""
         arguments: dict[str, Any] = {"inputs": inputs, "input": input, "artifacts": artifacts}
         return Sandbox(pool=self, approve=approve, cwd=cwd, env=env, **arguments)

@@ -1,8 +1,8 @@
-"""A long text of which a reader gets the beginning and the end, cut before anything looks at it.
+"""Cutting a long text to its beginning and its end, before the text is cleaned.
 
-A cell can show 16 MiB, and a model reads 16,000 characters of it. To look for headings in all of
-that, line by line, took seconds, in a loop that serves others. So a text is cut to what may be
-shown first, and then cleaned and marked.
+A cell can show 16 MiB, of which a model reads 16,000 characters. Looking for headings in all of
+that, line by line, took seconds, on a loop that also serves other sandboxes. So a text is first cut
+to the characters that may be shown, and only these are cleaned and marked.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _ELLIPSIS: Final = "…"
-#: Characters below which a text's end is not worth a note on what is missing before it.
+#: If fewer characters than this fit beside the note on what is missing, only the beginning of a
+#: text is shown, without a note.
 _MIN_CLIPPED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text; or how it begins and ends, and how many characters are missing between.
+    """A text, or its beginning and end, and the number of characters that are missing in between.
 
-    ``tail`` is empty where nothing is missing.
+    If nothing is missing, ``head`` is the whole text and ``tail`` is empty.
     """
 
     head: str
@@ -35,7 +36,7 @@ class Cut:
         return len(self.head) + self.missing + len(self.tail)
 
     def to(self, most: int) -> Cut:
-        """Return this with at most ``most`` characters of either end."""
+        """Return the text with at most ``most`` characters of either end."""
         if len(self.head) <= most and len(self.tail) <= most:
             return self
         end = self.tail
@@ -43,32 +44,35 @@ class Cut:
             if len(self.head) <= 2 * most:
                 return self
             end = self.head
-        head, tail = self.head[:most], end[-most:]
+        head = self.head[:most]
+        tail = end[-most:]
         return Cut(head, tail, len(self) - len(head) - len(tail))
 
     def each(self, change: Callable[[str], str]) -> Cut:
-        """Return this with its beginning and its end changed, each by itself."""
+        """Return the text with ``change`` applied to its beginning and to its end, separately."""
         return Cut(change(self.head), change(self.tail) if self.missing else "", self.missing)
 
     def stripped(self) -> Cut:
-        """Return this without newlines at its end."""
+        """Return the text without newlines at its end."""
         if self.missing:
             return Cut(self.head, self.tail.rstrip("\n"), self.missing)
         return Cut(self.head.rstrip("\n"))
 
     def clipped(self, room: int) -> str:
-        """Return this, or its beginning and its end in at most ``room`` characters.
+        """Return the text, or its beginning and its end, in at most ``room`` characters.
 
-        Lines are whole where that costs less than half of either. Else what says how much is
-        missing stands in the line that is cut: no piece of a line stands by itself, and could be a
+        Between the two stands a note on how many characters are missing. Each end is cut at a
+        newline if it loses less than half of its room by that. Otherwise the note stands within the
+        line that is cut: a piece of a line never has a line to itself, where it could read as a
         heading.
         """
         if not self.missing and len(self.head) <= room:
             return self.head
-        kept = room - len(f" {Heading.CUT.format(number=f'{len(self):,}')} ")
-        if kept < _MIN_CLIPPED:
+        shown = room - len(f" {Heading.CUT.format(number=f'{len(self):,}')} ")
+        if shown < _MIN_CLIPPED:
             return f"{self.head[: room - 1]}{_ELLIPSIS}" if room > 0 else ""
-        first, last = kept * 2 // 3, kept // 3
+        first = shown * 2 // 3
+        last = shown // 3
         head, before = self.head[:first], " "
         if (end := self.head.rfind("\n", first // 2, first + 1)) >= 0:
             head, before = self.head[:end], "\n"
@@ -82,33 +86,39 @@ class Cut:
 
 
 def joined(sizes: Sequence[int], make: Callable[[int], Cut], between: str, most: int) -> Cut:
-    """Return texts as one, with at least ``most`` characters of either end, if there are as many.
+    """Return texts joined by ``between``, with ``most`` characters of either end if there are more.
 
-    ``make`` returns a text by its number, ``sizes`` says about how long each is. Only those are
-    made that are needed.
+    ``make`` makes a text, by its index, and ``sizes`` has about how long each is. Texts are made
+    from both ends, until either end has ``most`` characters. The others are never made: they count
+    as missing, with their sizes.
     """
-    first, last, begin, end = list[Cut](), list[Cut](), 0, len(sizes)
+    first = list[Cut]()
+    last = list[Cut]()
+    begin = 0
+    end = len(sizes)
     while begin < end and _needs_more(first, most):
         first.append(make(begin))
         begin += 1
+    # If the last of the first texts was cut itself, its own end is part of the gap, or the end of
+    # the whole if no text follows.
     cut_at = first[-1] if first and first[-1].missing else None
     if begin == end and cut_at is None:
-        return Cut(between.join(one.head for one in first)).to(most)
+        return Cut(between.join(text.head for text in first)).to(most)
     while begin < end and _needs_more(last, most):
         end -= 1
         last.append(make(end))
-    ends = [one.tail if one.missing else one.head for one in reversed(last)]
-    missing = sum(sizes[begin:end]) + sum(one.missing for one in last)
-    missing += sum(len(one.head) for one in last if one.missing)
+    ends = [text.tail if text.missing else text.head for text in reversed(last)]
+    missing = sum(sizes[begin:end]) + sum(text.missing for text in last)
+    missing += sum(len(text.head) for text in last if text.missing)
     if cut_at is not None:
         missing += cut_at.missing + (len(cut_at.tail) if last else 0)
         ends = ends or [cut_at.tail]
     if not missing:
-        whole = [one.head for one in first] + ends
+        whole = [text.head for text in first] + ends
         return Cut(between.join(whole)).to(most)
-    return Cut(between.join(one.head for one in first), between.join(ends), missing).to(most)
+    return Cut(between.join(text.head for text in first), between.join(ends), missing).to(most)
 
 
-def _needs_more(made: Sequence[Cut], most: int) -> bool:
-    """Return whether texts are too short for one end; nothing is joined beyond one that is cut."""
-    return not made or not (made[-1].missing or sum(map(len, made)) >= most)
+def _needs_more(texts: Sequence[Cut], most: int) -> bool:
+    """Return whether an end needs another text: it is too short, and its last text is not cut."""
+    return not texts or not (texts[-1].missing or sum(map(len, texts)) >= most)

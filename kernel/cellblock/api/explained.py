@@ -1,4 +1,7 @@
-"""What a model is told of a sandbox before it writes a cell: its tools, and what it may do."""
+"""The text for a model that is to write cells for a sandbox: its tools, and what its policy allows.
+
+Agent frameworks put it into the description of the tool that runs cells.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ _RUN_CELL: Final = (
 
 
 def tools_text(sandbox: Sandbox | AsyncSandbox) -> str:
-    """Return the functions that cells of an open sandbox can call, as ``%tools`` shows them."""
+    """Return the tools that cells of an open sandbox can call, as ``%tools`` shows them."""
     return str(tables.tools(sandbox.tools, {})["text/plain"])
 
 
 def policy_text(sandbox: Sandbox | AsyncSandbox) -> str:
-    """Return what the policy of an open sandbox allows, and what of it is not enforced."""
+    """Return what the policy of an open sandbox allows, and its gaps."""
     policy = sandbox.policy
     rules = policy.rules()
     modules = sorted({*rules.modules, *rules.raw_modules}) if rules.language else None
-    told = policy_card.allowances(policy.as_dict(), sandbox.gaps, modules)
-    return f"{told}\n{_PORTS.format(words=_port_words(policy))}" if policy.ports else told
+    text = policy_card.allowances(policy.as_dict(), sandbox.gaps, modules)
+    return f"{text}\n{_PORTS.format(words=_port_words(policy))}" if policy.ports else text
 
 
 def _port_words(policy: Policy) -> str:
@@ -44,7 +47,7 @@ def _port_words(policy: Policy) -> str:
 
 
 def run_cell_description(sandbox: Sandbox | AsyncSandbox) -> str:
-    """Return what a model reads of the tool that runs cells in an open sandbox."""
+    """Return the description, for a model, of the tool that runs cells in an open sandbox."""
     parts = [tools_text(sandbox)] if sandbox.tools else []
     explained = visible_lines(clipped("\n\n".join([*parts, policy_text(sandbox)]), MAX_EXPLAINED))
     return f"{_RUN_CELL}\n\n{explained}"

@@ -1,4 +1,4 @@
-"""Code as language models write it."""
+"""Python code in a Markdown block, as language models write it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ _OPENING: Final = re.compile(
 
 
 def without_fence(code: str) -> str:
-    """Return the code of a Markdown block of Python, and any other text as it is.
+    """Return the code in a Markdown block of Python, or ``code`` unchanged if it is no such block.
 
-    Call it where a model's answer is run: models are taught to write code between fences. The
-    block stands alone in the text. Neither of its fences is Python. Code that is longer than any
-    cell may be is not looked at: it is refused as it is.
+    Call it where a model's answer is run, because models often write code between fences. The block
+    must be all of the text. No Python program is changed: a line that is a fence is not Python.
     """
     if len(code) > CHARACTERS:
-        return code
+        return code  # longer than any cell may be: it is refused in any case
     first, _, rest = code.strip().partition("\n")
     opening = _OPENING.fullmatch(first)
     if opening is None or not rest.endswith(opening[1]):

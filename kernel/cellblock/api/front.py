@@ -1,4 +1,14 @@
-"""The front of one sandbox: outputs and results to the caller, questions to its callbacks."""
+"""The front of one sandbox: the program's end of its session.
+
+``SandboxFront`` implements ``host.cell.cell.Front``. The session calls it: it collects a cell's
+outputs and makes them a ``Result`` when the cell ends, hands each output to the program's
+``on_output`` at once, and puts the cell's ``input()`` to the program's ``input``. ``ProgramPrompt``
+puts approvals to the program's ``approve``. ``AsyncSandbox`` creates one front, and calls
+``execute``, ``ask``, ``interrupt`` and ``abandon``.
+
+Everything runs on the sandbox's loop, except that the program's ``input`` and ``approve`` are
+called in a thread (``answer_of``), since they may block.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +57,12 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-#: Kinds of messages that are outputs; the others report progress.
+#: The messages that are outputs. The others, such as ``status``, report progress.
 _KINDS: Final = frozenset(get_args(Kind))
-#: Characters of an answer that reach the cell.
+#: Characters of an answer to ``input()`` that the cell gets.
 MAX_ANSWER: Final = 1 << 20
-#: Fronts whose cells wait for an answer of the callback that runs here.
+#: In a callback of the program's: the fronts whose cells wait for the callback's answer. A call
+#: that would wait for such a cell raises instead (``AsyncSandbox._turn``).
 ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.ContextVar(
     "answering", default=frozenset()
 )
@@ -59,13 +70,13 @@ ANSWERING: Final[contextvars.ContextVar[frozenset[object]]] = contextvars.Contex
 
 @dataclass(frozen=True, slots=True)
 class _Parent:
-    """The request that outputs belong to."""
+    """The request that outputs belong to, as ``host.cell`` takes it."""
 
     header: Mapping[str, Any]
 
 
 class _NoFlowControl:
-    """No backpressure: outputs are handed over at once."""
+    """Flow control that admits everything: outputs are handed over at once."""
 
     def admits(self) -> bool:
         return True
@@ -74,37 +85,47 @@ class _NoFlowControl:
 
 
 class SandboxFront(Front):
-    """Runs one cell at a time.
+    """The front of a sandbox, which runs one cell at a time.
 
-    ``ready`` is done when the first guest is, or has the exception why there can be none.
+    ``ask`` is the program's ``input`` callback. ``ready`` is done when the guest is locked and
+    ready, or raises why there can be no guest. For a fork, it is done when the copy serves.
     """
 
     session: Session | None
 
     def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
         super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
-        self.loop, self._ask = asyncio.get_running_loop(), ask
+        self.loop = asyncio.get_running_loop()
+        self._ask = ask
         self.ready: asyncio.Future[None] = self.loop.create_future()
-        self._stem, self._serial = os.urandom(8).hex(), itertools.count()
+        #: The stem and counter of message ids: outputs of different cells have different parents.
+        self._stem = os.urandom(8).hex()
+        self._serial = itertools.count()
+        #: The result of the running cell, and the session's reply to a request that is no cell.
         self._done: asyncio.Future[Result] | None = None
         self._answered: asyncio.Future[Any] | None = None
         self._outputs: list[Output] = []
-        #: What cells printed after their end, by what they had left running, since the last result.
+        #: Text that earlier cells' threads, tasks and programs printed since the last result.
         self._late: list[Output] = []
         #: The request of the cell that was run last.
         self._parent: _Parent | None = None
         self._on_output: OnOutput | None = None
         self._widgets = WidgetWords()
+        #: Puts the cell's ``input()`` to the program, and waits for the answer.
         self._question: asyncio.Task[None] | None = None
-        #: The last cells whose doing is in the variables, by their numbers, for ``save``.
+        #: The sources of the last cells whose effects are in the variables, by the cells' numbers.
+        #: ``AsyncSandbox.save`` writes them.
         self.cells: dict[int, str] = {}
-        #: The session that the variables came from by a fork, until they are gone.
+        #: The session that a fork copied the variables from, while they still exist.
         self.origin: Origin | None = None
 
     def execute(
         self, request: ExecuteRequest, on_output: OnOutput | None
     ) -> asyncio.Future[Result]:
-        """Run a cell; ``on_output`` is called with each output as it comes, until the next cell."""
+        """Run a cell, and return the future of its result.
+
+        ``on_output`` is called with each output when it arrives, until the next cell runs.
+        """
         self._on_output = on_output
         self._done = done = self.loop.create_future()
         try:
@@ -117,15 +138,19 @@ class SandboxFront(Front):
         return done
 
     def abandon(self, error: Exception) -> None:
-        """Raise ``error`` for whoever waits."""
+        """Raise ``error`` in all calls that wait for this front. Called when the sandbox closes."""
         for future in (self.ready, self._done, self._answered):
             if future is not None and not future.done():
                 future.set_exception(error)
-                future.exception()  # nobody may be waiting
+                future.exception()  # read: asyncio would log it if nobody waits
         self._stop_asking()
 
     def ask(self, what: Callable[[Session, Callable[[Any], None]], None]) -> asyncio.Future[Any]:
-        """Ask the session for something that is no cell; return its answer, None if it has none."""
+        """Send the session a request that runs no cell; return the future of its reply.
+
+        ``what`` sends it: it is called with the session and the callback for the reply. The reply
+        is None if the session has none.
+        """
         self._answered = answered = self.loop.create_future()
 
         def settle(reply: Any) -> None:
@@ -137,13 +162,13 @@ class SandboxFront(Front):
         return answered
 
     def interrupt(self) -> None:
-        """Interrupt what runs; a second time, kill what goes on."""
+        """Interrupt the running cell; a second call kills it."""
         self._stop_asking()
         if self.session is not None:
             self.session.interrupt()
 
     def on_cell(self, cell: CellRun) -> None:
-        """Tell nobody."""
+        """Do nothing: a program needs no message that a cell begins."""
 
     # --- outputs ------------------------------------------------------------------------------
 
@@ -156,10 +181,11 @@ class SandboxFront(Front):
         buffers: Sequence[bytes] = (),
         metadata: Any = None,
     ) -> None:
-        """Hand an output to the caller; between cells, to the caller of the last one.
+        """Take an output: hand it to ``on_output``, and keep it for the cell's result.
 
-        What is said of the guest between cells, such as its end, is in the next result too. So is
-        what is printed, as ``late_output``, with what other cells than the running one print.
+        Between cells, it goes to the ``on_output`` of the last cell. The host's own notices and
+        cards between cells, for example that the guest ended, are also in the next result. Text
+        that anything but the running cell prints is in the next result's ``late_output``.
         """
         if kind not in _KINDS:
             return
@@ -174,7 +200,9 @@ class SandboxFront(Front):
         if self._on_output is not None:
             try:
                 self._on_output(output)
-            except BaseException as exc:  # the caller's fault: it ends no loop
+            except BaseException as exc:
+                # A mistake in the program's callback must not end the session's loop. A Ctrl-C that
+                # arrives while the callback runs in the main thread is meant for the program.
                 is_main = threading.current_thread() is threading.main_thread()
                 if isinstance(exc, KeyboardInterrupt) and is_main:
                     raise
@@ -183,13 +211,17 @@ class SandboxFront(Front):
     def end_cell(
         self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
-        """Set the result of the running cell, or why there can be none: a mistake of the host's."""
+        """Set the result of the running cell. Called by the cell when it has ended.
+
+        If the result can't be made, which is a defect of the host, its caller gets the exception.
+        """
         del cell, metadata, abort
         self._stop_asking()
-        run, done = self.cell, self._done
+        run = self.cell
+        done = self._done
         try:
             result = self._result(run, content)
-        except Exception as exc:  # whoever waits has no other way to learn of it
+        except Exception as exc:  # else the caller of ``execute`` would wait for ever
             self._outputs.clear()
             if done is None or done.done():
                 raise
@@ -202,7 +234,9 @@ class SandboxFront(Front):
             self.cell = None
 
     def _result(self, run: CellRun | None, content: Mapping[str, Any]) -> Result | None:
-        # Before the cell counts as ended: what is still buffered is its output.
+        """Return the result of a cell that ended; None if nobody waits for it any more."""
+        # This publishes buffered output, so it comes before `cell` is cleared: the output is still
+        # this cell's.
         left_out = self.outputs.end()
         self.cell = None
         if run is None or self._done is None or self._done.done():
@@ -223,76 +257,92 @@ class SandboxFront(Front):
         )
 
     def _note(self, result: Result) -> None:
-        """Remember a cell that ran, unless what it did is gone; forget the oldest."""
+        """Remember a cell that ran, for ``save``, unless a restore undid it.
+
+        Forget the oldest cells if there are more than a session file may hold, and all cells if the
+        variables are gone.
+        """
         state = result.stop.state if result.stop is not None else ""
         if state == "gone":
             self._forget()
         elif state == "kept" or result.status in ("ok", "error"):
             self.cells[result.execution_count] = result.source
-            left = MOST_CHARACTERS - sum(map(len, self.cells.values()))
-            while left < 0 or len(self.cells) > MOST_CELLS:
-                left += len(self.cells.pop(next(iter(self.cells))))
+            room = MOST_CHARACTERS - sum(map(len, self.cells.values()))
+            while room < 0 or len(self.cells) > MOST_CELLS:
+                room += len(self.cells.pop(next(iter(self.cells))))
 
     def _forget(self) -> None:
-        """Forget where the variables came from, which are gone with a guest."""
+        """Forget the cells and the origin of variables that are gone with their guest."""
         self.cells.clear()
         self.origin = None
 
     @property
     def late_output(self) -> str:
-        """What was printed since the last cell ended: the next result will have it."""
-        return "".join(one.content["text"] for one in self._late) if self.cell is None else ""
+        """The text printed since the last cell ended; empty while a cell runs.
+
+        The next result will have it.
+        """
+        return "".join(output.content["text"] for output in self._late) if self.cell is None else ""
 
     # --- calls from the session ---------------------------------------------------------------
 
     def stop_holding(self) -> None:
-        """Do nothing: the guest is never held."""
+        """Do nothing: this front never makes the guest wait."""
 
     def on_locks(self, report: wire.LockReport) -> str:
-        """Record what a guest's locks achieved."""
+        """Record what a guest's locks achieved. Return why it may not serve, or "".
+
+        The sandbox is ready if it may serve.
+        """
         refusal = super().on_locks(report)
         if not refusal and not self.ready.done():
             self.ready.set_result(None)
         return refusal
 
     def on_forked(self, stopped: Stopped) -> None:
-        """Record that the copy serves."""
+        """Record that the copy serves, so that the fork is ready."""
         super().on_forked(stopped)
         if not self.ready.done():
             self.ready.set_result(None)
 
     def on_restart(self, stopped: Stopped) -> None:
-        """Record that the sandbox goes on as before, and not as the copy that was to serve.
-
-        Cells that are gone with a guest are forgotten.
-        """
+        """Record that another guest took over; forget the cells if the variables are gone."""
         super().on_restart(stopped)
+        # A copy that was to serve this sandbox did not: a fork can't be opened, and a sandbox that
+        # was to go on from a fork is as it was.
         if self.inherited is not None and not self.ready.done():
             self.ready.set_exception(GuestError(stopped.detail))
         if not stopped.kept and stopped.restored is None:
             self._forget()
 
     def on_undo(self, stopped: Stopped) -> None:
-        """Forget the cells that were undone; of a checkpoint nobody knows which led there."""
+        """Forget the cells that were undone; all cells after a return to a checkpoint.
+
+        Nobody recorded which cells led to a checkpoint.
+        """
         super().on_undo(stopped)
         for number in stopped.undone or tuple(self.cells):
             self.cells.pop(number, None)
 
     def on_policy_error(self, error: PolicyError) -> None:
-        """Remember why the policy can't be kept."""
+        """Fail ``open``: the policy can't be enforced."""
         super().on_policy_error(error)
         if not self.ready.done():
             self.ready.set_exception(error)
 
     def on_failure(self, detail: str) -> None:
-        """Remember why no guest runs."""
+        """Fail ``open``: no guest can be started."""
         super().on_failure(detail)
         if not self.ready.done():
             self.ready.set_exception(GuestError(self.views.problem()[1].report))
 
     def on_question(self, request: wire.InputRequest) -> bool:
-        """Ask the program a cell's question; without ``input=`` that is an EOFError."""
-        ask, prompt = self._ask, gateway.clean_prompt(request.prompt)
+        """Put a cell's ``input()`` to the program. Return whether the program is asked.
+
+        Without ``input=`` the cell gets EOFError.
+        """
+        ask = self._ask
+        prompt = gateway.clean_prompt(request.prompt)
         if ask is None:
             self.loop.call_soon(self._answer, "", True)
             return False
@@ -302,11 +352,13 @@ class SandboxFront(Front):
         return True
 
     async def _put(self, ask: Callable[[], Any]) -> None:
+        """Wait for the program's answer, and send it to the cell."""
         try:
             text, eof = await answer_of(self, ask, str, silent=EOFError), False
         except EOFError:
             text, eof = "", True
         self._question = None
+        # Lone surrogates can't cross to the guest: they become question marks.
         self._answer(text[:MAX_ANSWER].encode("utf-8", "replace").decode(), eof)
 
     def _answer(self, text: str, eof: bool) -> None:
@@ -326,27 +378,30 @@ async def answer_of(
     *,
     silent: type[Exception] | tuple[()] = (),
 ) -> T:
-    """Return what ``read`` makes of a callback's answer; to be awaited in a task of its own.
+    """Call ``ask``, a callback of the program's, and return ``read(answer)``.
 
-    It is called in a daemon thread, as it may wait for ever; if it is async, it runs on this
-    loop. Whatever it raises is printed, unless it is ``silent``, and raised as an EOFError.
+    ``ask`` is called in a daemon thread, because it may block for ever; if it returns an awaitable,
+    that is awaited on this loop. An exception of ``ask`` or ``read`` is printed, unless its type is
+    in ``silent``, and raised as EOFError. Await it in a task of its own: it sets ``ANSWERING`` in
+    the task's context, so that the callback can't wait for the cell that waits for it.
     """
     ANSWERING.set(ANSWERING.get() | {front})
-    context, loop = contextvars.copy_context(), front.loop
+    context = contextvars.copy_context()
+    loop = front.loop
     answer: asyncio.Future[Any] = loop.create_future()
 
-    def settle(take: Callable[[Any], None], value: Any) -> None:
+    def settle(set_outcome: Callable[[Any], None], value: Any) -> None:
         if not answer.done():
-            take(value)
+            set_outcome(value)
 
     def call() -> None:
-        took, value = answer.set_result, None
+        set_outcome, value = answer.set_result, None
         try:
             value = context.run(ask)
-        except BaseException as exc:  # noqa: BLE001 - whoever awaits gets it
-            took, value = answer.set_exception, _harmless(exc)
+        except BaseException as exc:  # noqa: BLE001 - raised where the answer is awaited
+            set_outcome, value = answer.set_exception, _harmless(exc)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, took, value)
+            loop.call_soon_threadsafe(settle, set_outcome, value)
 
     threading.Thread(target=call, name="cellblock-input", daemon=True).start()
     try:
@@ -359,16 +414,21 @@ async def answer_of(
 
 
 def _harmless(error: BaseException) -> Exception:
-    """Return an exception that a future accepts and that ends no loop."""
+    """Return ``error``, or a RuntimeError in its place if it could end the loop.
+
+    A future does not accept StopIteration, and a task lets SystemExit and KeyboardInterrupt through
+    to the loop.
+    """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    made = RuntimeError(f"the callback raised {type(error).__name__}")
-    made.__cause__ = error
-    return made
+    harmless = RuntimeError(f"the callback raised {type(error).__name__}")
+    harmless.__cause__ = error
+    return harmless
 
 
-# --- the program's own answer where its policy asks for consent -----------------------------------
+# --- approvals: the program's answers ------------------------------------------------------------
 
+#: The answers that ``approve`` may return.
 _ANSWERS: Final[dict[object, Answer]] = {
     True: "once",
     "once": "once",
@@ -379,10 +439,11 @@ _ANSWERS: Final[dict[object, Answer]] = {
 
 
 class ProgramPrompt:
-    """Asks the program's ``approve``, one request at a time."""
+    """The prompt that puts approval requests to the program's ``approve``, one at a time."""
 
     def __init__(self, approve: Approve, front: SandboxFront) -> None:
-        self._approve, self._front = approve, front
+        self._approve = approve
+        self._front = front
         self._asking: asyncio.Task[None] | None = None
 
     def __call__(
@@ -392,8 +453,11 @@ class ProgramPrompt:
         note: str,
         answered: Callable[[Answer], None],
     ) -> Callable[[], None]:
-        """Ask; return what cancels that. An exception or an unknown answer is a no."""
-        del note  # for who mistypes
+        """Ask the program, call ``answered`` with its answer, and return what cancels the question.
+
+        An exception or an unknown answer means no.
+        """
+        del note  # it tells a person who mistyped an answer what to type
         self._asking = self._front.loop.create_task(self._put(request, cell, answered))
         return self.close
 
@@ -416,7 +480,7 @@ class ProgramPrompt:
 
 
 def _checked_answer(value: object) -> Answer:
-    if isinstance(value, No):  # a front of ours knows who said so
+    if isinstance(value, No):  # from cellblock's own fronts: a no that says who gave it
         return value
     if isinstance(value, bool | str | None) and value in _ANSWERS:
         return _ANSWERS[value]
@@ -424,7 +488,10 @@ def _checked_answer(value: object) -> Answer:
 
 
 def approval_request_of(request: HostRequest, cell: ExecuteRequest | None) -> ApprovalRequest:
-    """Return a request as the program gets it. Raises ValueError, msgspec.MsgspecError."""
+    """Return a host's request as the program gets it, with the cell that it comes from, if any.
+
+    Raises ValueError and msgspec.MsgspecError if the guest sent arguments that can't be decoded.
+    """
     count, source = (0, "") if cell is None else (cell.execution_count, cell.code)
     args, kwargs = arrays.arguments_or_words(request.arguments) if request.arguments else ([], {})
     return ApprovalRequest(
@@ -435,22 +502,24 @@ def approval_request_of(request: HostRequest, cell: ExecuteRequest | None) -> Ap
         text="\n".join([f"may cell [{count}] {request.asks}", *request.shown]),
         source=source,
         execution_count=count,
-        # Nothing is for always: a program's answers end with its sandbox.
-        offers=tuple(one for one in offered(request) if one != "always"),
+        # A program can't allow something for always: its answers end with its sandbox.
+        offers=tuple(answer for answer in offered(request) if answer != "always"),
     )
 
 
 def approver_of(
     policy: Policy, front: SandboxFront, prompt: ProgramPrompt, wording: Wording
 ) -> Approver:
-    """Return what asks the program, or by it a person, as the ``wording`` says.
+    """Return the approver that asks by ``prompt``, and keeps the answers for this sandbox alone.
 
-    Raises PolicyError for a policy that asks nobody.
+    ``wording`` says who answers: the program, or a person whom the program asks. Raises PolicyError
+    if the policy requires no approvals.
     """
     if policy.approvals == "never":
         what = "approve= would never be called: the policy has nobody asked"
         remedy = 'Leave approve= out, or choose a policy with approvals = "prompt".'
         raise policy.error(what, "approvals", policy.approvals, remedy)
-    given = Grants(GrantContext(scope="", policy=policy.name, digest=""), None)
-    observe, tell = front.audit.approved, front.outputs.notice
-    return Approver(prompt, given, observe=observe, tell=tell, wording=wording)
+    grants = Grants(GrantContext(scope="", policy=policy.name, digest=""), None)
+    observe = front.audit.approved
+    tell = front.outputs.notice
+    return Approver(prompt, grants, observe=observe, tell=tell, wording=wording)

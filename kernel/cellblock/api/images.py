@@ -1,4 +1,8 @@
-"""Pictures that a cell showed, as programs hand them to language models."""
+"""The pictures that a cell showed, in the form that language models accept.
+
+``AsyncSandbox.images`` picks and shrinks them; the MCP server and the integrations send them, and
+tell the model by ``not_sent`` which pictures it doesn't get.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,13 @@ if TYPE_CHECKING:
 
     from cellblock.api.results import Display, Result
 
-#: Pictures of one cell that a model gets, and characters of one in base64.
+#: Pictures of one cell that a model gets.
 MAX_IMAGES: Final = 4
+#: Characters of a picture in base64.
 MAX_IMAGE: Final = 1 << 20
-#: Pictures that are named where they are not sent.
+#: Names in the list of pictures that are not sent.
 _MAX_NAMED: Final = 20
-#: How the files begin that models read, and clients take.
+#: The types that models and MCP clients accept, with the first bytes of their files.
 _BEGINNINGS: Final = {
     "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
     "image/jpeg": re.compile(rb"\xff\xd8\xff"),
@@ -33,37 +38,38 @@ _BEGINNINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture: its type, and the file in base64."""
+    """A picture: its mime type, and the file in base64 (``data``)."""
 
     data: str
     mime_type: str
-    #: Which of a cell's pictures it is, from 1 on.
+    #: The picture's place among the cell's pictures, from 1.
     number: int = field(default=1, compare=False)
 
     @property
     def content(self) -> bytes:
-        """The file."""
+        """The bytes of the file."""
         return base64.b64decode(self.data)
 
 
 def pictures(result: Result) -> Iterator[Image]:
-    """Yield the pictures that a cell showed, in order and as large as they are.
+    """Yield all pictures that a cell showed, in order and in their original size.
 
-    Their types are what the files begin as: a service refuses a whole conversation over one that
-    is something else.
+    The type of a picture is read from its first bytes, because a model's service refuses the whole
+    conversation if a picture is not of the type that it is declared as.
     """
     numbers = itertools.count(1)
-    # Displays that share an id have one bundle.
+    # Displays with the same id share a bundle, which is decoded only once. The display is kept too,
+    # so that the bundle's identity is not used again.
     seen: dict[int, tuple[Display, Image | None]] = {}
     for shown in displays_in_order(result):
         if id(shown.data) not in seen:
             seen[id(shown.data)] = shown, _picture_of(shown.data)
-        if (found := seen[id(shown.data)][1]) is not None:
-            yield replace(found, number=next(numbers))
+        if (picture := seen[id(shown.data)][1]) is not None:
+            yield replace(picture, number=next(numbers))
 
 
 def _picture_of(bundle: Mapping[str, Any]) -> Image | None:
-    """Return the picture of a bundle, of which others may be the same in other types."""
+    """Return the first valid picture of a bundle: the others are the same in other types."""
     for name in (name for name in _BEGINNINGS if name in bundle):
         data = "".join(str(bundle[name]).split())
         try:
@@ -76,20 +82,24 @@ def _picture_of(bundle: Mapping[str, Any]) -> Image | None:
 
 
 def not_sent(names: Sequence[str], sent: Iterable[int], *, more: int = 0) -> str:
-    """Return what a model is told of pictures that were shown and not sent; nothing for none.
+    """Return a sentence for a model on the pictures that it doesn't get, or "" if it gets all.
 
-    ``names`` are what the pictures are called, in order; ``sent`` the numbers of those it gets.
-    ``more`` is how many there are behind these.
+    ``names`` are the names of the pictures that a cell showed, in order. ``sent`` are the numbers,
+    from 1, of the pictures that the model gets. ``more`` is the number of further pictures, which
+    have no names here.
     """
-    there = frozenset(sent)
-    missing = [name for number, name in enumerate(names, 1) if number not in there]
+    sent_numbers = frozenset(sent)
+    missing = [name for number, name in enumerate(names, 1) if number not in sent_numbers]
     more += max(0, len(missing) - _MAX_NAMED)
     named = ", ".join([*missing[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
     return f"{Heading.PICTURES}{named}. Show fewer, or smaller ones." if missing else ""
 
 
 def image_of(file: bytes, most: int, number: int) -> Image | None:
-    """Return the smaller version that a guest sent; None for what is no such file."""
+    """Return the picture in a file that a guest made, or None if it is no picture or too large.
+
+    ``most`` is the largest number of bytes, ``number`` the place of the original in the cell.
+    """
     kind = _type_of(file)
     if kind is None or len(file) > most:
         return None
@@ -97,4 +107,5 @@ def image_of(file: bytes, most: int, number: int) -> Image | None:
 
 
 def _type_of(file: bytes) -> str | None:
+    """Return the mime type that a file's first bytes say, or None."""
     return next((kind for kind, head in _BEGINNINGS.items() if head.match(file)), None)

@@ -1,9 +1,10 @@
-"""Receipts: what a host vouches for of a cell's result, signed, for whoever gets that result.
+"""Receipts: signed statements of a host on how a cell's result, or a notebook, was made.
 
-A receipt is an in-toto Statement v1 (https://in-toto.io/Statement/v1) in a DSSE envelope, signed
-with an ed25519 key (RFC 8032) of the user's whose host ran the cell. It has hashes, and no values.
-``sign`` makes one of a cell's result, ``sign_run`` of a notebook, ``verify`` reads one. It says
-what the holder of that key says, and no more: docs/receipts.md.
+A receipt is an in-toto Statement v1 (https://in-toto.io/Statement/v1) in a DSSE envelope. It is
+signed with an ed25519 key (RFC 8032) of the user whose host ran the cell. It has hashes of sources,
+outputs and arguments, and no values. ``sign`` makes the receipt of a cell's result, ``sign_run``
+that of a notebook, and ``verify`` reads a receipt. A receipt proves no more than that the holder of
+the key says so (docs/receipts.md).
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ _STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Bytes that came of a cell: ``digest`` has their SHA-256, in hex."""
+    """An output or file that a cell made: ``digest`` has the SHA-256 of its bytes, in hex."""
 
     name: str
     digest: dict[str, str]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call of a tool; ``arguments`` and ``result`` are digests, the latter empty without one."""
+    """A call of a tool. ``arguments`` and ``result`` are digests; without a result it is empty."""
 
     name: str
     status: str
@@ -77,7 +78,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A staged file that was kept in the project; ``sha256`` is empty for one that was deleted."""
+    """A staged file that was kept in the project; ``sha256`` is empty for a deleted file."""
 
     name: str
     change: str
@@ -85,14 +86,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, rename="camel"):
-    """The session that variables came from by a fork, as it was after the cell of that number."""
+    """The session that a fork copied variables from, as it was after the cell of that number."""
 
     session: str
     execution_count: int
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was in force, and how it ended; docs/receipts.md has the meaning of each field."""
+    """The conditions in force, and how the cell or notebook ended.
+
+    docs/receipts.md explains each field.
+    """
 
     cellblock: str
     python: str
@@ -117,7 +121,7 @@ class Predicate(Conditions, frozen=True, kw_only=True, rename="camel"):
     denials: tuple[str, ...]
     tool_calls: tuple[Call, ...]
     tool_calls_left_out: int
-    #: Absent from receipts of versions before this field.
+    #: Receipts of versions before this field lack it.
     variables_from: Origin | None = None
 
 
@@ -132,7 +136,7 @@ class RunPredicate(Conditions, frozen=True, kw_only=True, rename="camel"):
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """What is signed."""
+    """The statement that the receipt of a cell's result signs."""
 
     type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
     subject: tuple[Subject, ...]
@@ -143,7 +147,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """What is signed of a notebook."""
+    """The statement that the receipt of a notebook signs."""
 
     type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
     subject: tuple[Subject, ...]
@@ -158,67 +162,72 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256, in hex, of JSON data in one form: sorted keys, ASCII, no spaces."""
+    """Return the SHA-256, in hex, of JSON data in canonical form: sorted keys, ASCII, no spaces."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def outputs_digest(outputs: Iterable[Output]) -> str:
-    """Return the digest of a result's ``outputs``: what subject ``outputs`` has."""
+    """Return the digest of a result's ``outputs``, which the subject ``outputs`` has."""
     return digest(
         [
             [
-                one.kind,
-                one.content,
-                one.metadata,
-                [hashlib.sha256(part).hexdigest() for part in one.buffers],
+                output.kind,
+                output.content,
+                output.metadata,
+                [hashlib.sha256(part).hexdigest() for part in output.buffers],
             ]
-            for one in outputs
+            for output in outputs
         ]
     )
 
 
-def _conditions(made: Provenance, status: str) -> dict[str, Any]:
+def _conditions(provenance: Provenance, status: str) -> dict[str, Any]:
     """Return the fields of ``Conditions``."""
     system = os.uname()
     return {
         "cellblock": __version__,
         "python": platform.python_version(),
         "os_kernel": f"{system.sysname} {system.release}",
-        "policy": made.policy.name,
-        "policy_sha256": paths.without_scratch(made.policy, Path(made.scratch)).digest(),
-        "backend": made.backend,
-        "capabilities": {name: str(each.status) for name, each in made.enforcement.items()},
-        "gaps": tuple(gap.capability for gap in made.gaps),
-        "proved": made.proved,
-        "session": made.session,
+        "policy": provenance.policy.name,
+        "policy_sha256": paths.without_scratch(
+            provenance.policy, Path(provenance.scratch)
+        ).digest(),
+        "backend": provenance.backend,
+        "capabilities": {
+            name: str(enforced.status) for name, enforced in provenance.enforcement.items()
+        },
+        "gaps": tuple(gap.capability for gap in provenance.gaps),
+        "proved": provenance.proved,
+        "session": provenance.session,
         "status": status,
-        "ended": datetime.fromtimestamp(made.ended, UTC).isoformat(timespec="milliseconds"),
-        "changes": _changes(made.staged.kept if made.staged is not None else ()),
+        "ended": datetime.fromtimestamp(provenance.ended, UTC).isoformat(timespec="milliseconds"),
+        "changes": _changes(provenance.staged.kept if provenance.staged is not None else ()),
     }
 
 
 def _changes(kept: Sequence[Kept]) -> tuple[Change, ...]:
-    """Return what was kept, the last state of each file.
+    """Return the staged files that were kept, each in its last state.
 
-    A name is the path beneath the folder that is staged, or the whole path where files of several
-    folders have the same.
+    A file's name is its path within the staged folder, or its absolute path if files of several
+    staged folders have the same path.
     """
-    last = {one.change.name: one for one in kept}
-    number = Counter(one.change.path for one in last.values())
+    last = {file.change.name: file for file in kept}
+    number = Counter(file.change.path for file in last.values())
     return tuple(
         Change(
-            encodable(one.change.path if number[one.change.path] == 1 else one.change.name),
-            one.change.kind,
-            one.sha256,
+            encodable(file.change.path if number[file.change.path] == 1 else file.change.name),
+            file.change.kind,
+            file.sha256,
         )
-        for one in last.values()
+        for file in last.values()
     )
 
 
 def _as_subjects(
     digests: Iterable[tuple[str, str]], changes: Iterable[Change]
 ) -> tuple[Subject, ...]:
+    """Return a subject for each name and digest, and for each kept file that exists."""
     kept = ((f"kept/{change.name}", change.sha256) for change in changes if change.sha256)
     return tuple(Subject(name, {"sha256": value}) for name, value in (*digests, *kept))
 
@@ -234,7 +243,7 @@ def _call(call: ToolCall) -> Call:
 
 # --- the key: a seed of 32 bytes in hexadecimal ---------------------------------------------------
 #
-# It lies in the folder of what the user decided, which no guest can read (``session.config``).
+# It lies in the user's data folder, like approvals, which no guest can read (``session.config``).
 
 _SEED_BYTES: Final = 32
 _MOST_KEY_FILE: Final = 4096
@@ -242,16 +251,20 @@ _REMOVE: Final = "Remove it: another is made, and signs what comes."
 
 
 def key_file() -> Path:
-    """Return where the key lies: ``$XDG_DATA_HOME/cellblock/receipt.key``."""
+    """Return the path of the key: ``$XDG_DATA_HOME/cellblock/receipt.key``."""
     return Path(data_folder(), "receipt.key")
 
 
 def own_key(*, make: bool = True) -> Ed25519PrivateKey:
-    """Return this user's key, which is made when it is first needed. Raises ReceiptError."""
+    """Return this user's key. If there is none, make it, or raise if ``make`` is false.
+
+    Raises ReceiptError if there is no key, if it can't be made or read, or if others can read it.
+    """
     path = key_file()
     try:
         if make and not os.path.lexists(path):
-            # Of two programs that make it at once, both sign with the one that was there first.
+            # If two programs make a key at once, both sign with the one that was written first:
+            # the other is not written, and the file is read below.
             seed = os.urandom(_SEED_BYTES).hex().encode() + b"\n"
             PrivateFile(path, _MOST_KEY_FILE).write(seed, replace=False)
         content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_REMOVE)
@@ -271,12 +284,12 @@ def own_key(*, make: bool = True) -> Ed25519PrivateKey:
 
 
 def public_pem(key: Ed25519PublicKey) -> bytes:
-    """Return a public key as openssl writes it."""
+    """Return a public key in PEM, as openssl writes it."""
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """Return what names a key: the SHA-256 of its SubjectPublicKeyInfo, in hex."""
+    """Return the id of a key: the SHA-256 of its SubjectPublicKeyInfo, in hex."""
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(encoded).hexdigest()
 
@@ -301,8 +314,9 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
 # --- the envelope (DSSE 1.0, https://github.com/secure-systems-lab/dsse) --------------------------
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
-#: Bytes of a receipt that is read, and signatures that are tried.
+#: Bytes of a receipt that is read.
 MOST_BYTES: Final = 4 << 20
+#: Signatures of a receipt that are tried.
 _MOST_SIGNATURES: Final = 8
 _AGAIN: Final = "Get it again from who made it."
 
@@ -319,7 +333,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 def _signed_bytes(payload: bytes) -> bytes:
-    """Return DSSE's pre-authentication encoding: type and payload, each behind its length."""
+    """Return the bytes that DSSE signs: type and payload, each after its length."""
     kind = PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
@@ -337,9 +351,10 @@ def sign(
 ) -> str:
     """Return the receipt of a cell's result: JSON on one line.
 
-    ``texts`` are what the cell wrote and its value, by name. ``artifacts`` are files copied out,
-    with their SHA-256. ``fields`` are those of ``Predicate`` itself. Raises ReceiptError, without a
-    Provenance for a result that no sandbox made.
+    ``texts`` are the cell's stdout, stderr and value, by the names of their subjects; empty texts
+    have no subject. ``artifacts`` are the SHA-256 of files that were copied out, by name.
+    ``fields`` are the remaining fields of ``Predicate``. Raises ReceiptError if the key can't be
+    used, or if ``made`` is None because no sandbox made the result.
     """
     if made is None:
         raise ReceiptError("there is no receipt: no sandbox made this result. Execute the cell.")
@@ -378,12 +393,15 @@ def sign_run(
     status: str,
     **fields: Any,
 ) -> str:
-    """Return the receipt of a notebook that was executed, as ``sign``; ``made`` is its last cell's.
+    """Return the receipt of a notebook that was executed: JSON on one line.
 
-    ``written`` is the file that came of it, ``artifacts`` are files copied out, with their SHA-256;
-    ``fields`` are those of ``RunPredicate`` itself. Raises ReceiptError.
+    ``made`` is the provenance of its last cell, and ``written`` the content of the executed
+    notebook, in pieces. ``artifacts`` are the SHA-256 of files that were copied out, by name.
+    ``fields`` are the remaining fields of ``RunPredicate``. Raises ReceiptError if the key can't be
+    used.
     """
-    conditions, hashed = _conditions(made, status), hashlib.sha256()
+    conditions = _conditions(made, status)
+    hashed = hashlib.sha256()
     for piece in written:
         hashed.update(piece)
     subjects = [("notebook", hashed.hexdigest()), *_artifact_subjects(artifacts)]
@@ -396,39 +414,42 @@ def sign_run(
     )
 
 
-def _signed(said: Statement | RunStatement) -> str:
+def _signed(statement: Statement | RunStatement) -> str:
+    """Return a statement in an envelope, signed with the user's key."""
     key = own_key()
-    payload = msgspec.json.encode(said, order="sorted")
+    payload = msgspec.json.encode(statement, order="sorted")
     signature = base64.b64encode(key.sign(_signed_bytes(payload))).decode()
     signatures = (_Signature(signature, key_id(key.public_key())),)
-    made = _Envelope(base64.b64encode(payload).decode(), PAYLOAD_TYPE, signatures)
-    return msgspec.json.encode(made, order="sorted").decode()
+    envelope = _Envelope(base64.b64encode(payload).decode(), PAYLOAD_TYPE, signatures)
+    return msgspec.json.encode(envelope, order="sorted").decode()
 
 
 def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement | RunStatement:
-    """Return what ``key`` has signed. Raises ReceiptError, which says what is wrong.
+    """Return the statement in a receipt that ``key`` has signed.
 
-    Nothing in it is looked at before the signature is found to be the key's. It is still only that
-    host's word, and its texts may hold anything: what is shown of them has to be cleaned.
+    Nothing of the statement is parsed before the signature is verified. The statement is still only
+    that host's word, and its texts may hold anything: clean them before you show them.
+
+    Raises ReceiptError, which says what is wrong with the receipt.
     """
     if len(receipt) > MOST_BYTES:
         raise ReceiptError(f"it is larger than {MOST_BYTES:,} bytes. {_AGAIN}")
     try:
         envelope = msgspec.json.decode(receipt, type=_Envelope)
         payload = base64.b64decode(envelope.payload, validate=True)
-        found = [
-            (base64.b64decode(one.sig, validate=True), one.keyid)
-            for one in envelope.signatures[:_MOST_SIGNATURES]
+        signatures = [
+            (base64.b64decode(signature.sig, validate=True), signature.keyid)
+            for signature in envelope.signatures[:_MOST_SIGNATURES]
         ]
     except (msgspec.MsgspecError, RecursionError, UnicodeError, binascii.Error) as error:
         raise ReceiptError(f"it is no receipt, or not whole: {error}. {_AGAIN}") from None
     if envelope.payload_type != PAYLOAD_TYPE:
         raise ReceiptError(f"it is signed as something else than {PAYLOAD_TYPE}. {_AGAIN}")
-    if not any(_holds(key, signature, payload) for signature, _ in found):
-        ours = key_id(key)
-        if all(name != ours for _, name in found):
+    if not any(_holds(key, signature, payload) for signature, _ in signatures):
+        name = key_id(key)
+        if all(signer != name for _, signer in signatures):
             remedy = "Get the key of the host that ran it from whom you trust to know it: --key."
-            raise ReceiptError(f"it is not signed by the key {ours}. {remedy}")
+            raise ReceiptError(f"it is not signed by the key {name}. {remedy}")
         raise ReceiptError(f"it is not what was signed: the signature does not hold. {_AGAIN}")
     try:
         kind = msgspec.json.decode(payload, type=_Kind).predicate_type

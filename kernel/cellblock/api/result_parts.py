@@ -1,4 +1,4 @@
-"""What a result is made of beside its outputs, as far as a receipt vouches for it."""
+"""The parts of a result that its receipt vouches for, beside its outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool; secret values are masked, and of what is large only the size is told."""
+    """A call of a tool. Secret values are masked, and large values are replaced by their sizes."""
 
     name: str
     args: tuple[Any, ...]
@@ -24,12 +24,12 @@ class ToolCall:
     result: Any = None
     #: The exception's type and message.
     error: tuple[str, str] | None = None
-    #: Of a language model, prompt and completion together.
+    #: The tokens of prompt and completion together, if the tool is a language model.
     tokens: int = 0
 
 
 class Origin(NamedTuple):
-    """A session, by its name in the audit log, as it was after a cell of that number."""
+    """A session (its name in the audit log) as it was after the cell with ``execution_count``."""
 
     session: str
     execution_count: int
@@ -37,9 +37,10 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What was in force when a cell ended, at ``ended`` (seconds since 1970): for its receipt.
+    """The conditions in force when a cell ended, for its receipt.
 
-    ``variables_from`` is the session that this one's variables came from by a fork, if they did.
+    ``ended`` is the time in seconds since 1970. ``proved`` says what the guest's probes proved of
+    its locks. ``variables_from`` is the session that the variables were copied from by a fork.
     """
 
     policy: Policy

@@ -1,7 +1,17 @@
 """The result of a cell: frozen values, cleaned and bounded like all output of a guest.
 
-``result_of`` makes one of a cell that has ended, ``Result.to_string`` makes text of it from which
-a language model can correct its cell.
+- ``Result`` and the values in it are what programs get from ``Sandbox.execute``.
+- ``result_of`` makes a ``Result`` when a cell has ended. ``api.front`` calls it.
+- ``Result.to_string`` (``text_within``) is the text from which a language model can correct its
+  cell. MCP, the integrations and ``print(result)`` show it.
+- ``logged`` and ``value_text`` are the text for agent frameworks that show their model a log of
+  the cell, and the cell's value separately.
+
+A text is made of parts, each beneath a heading (``render.headings``):
+
+    outputs ─ Transcript ─> _Text, Display, _ResultShown, _ErrorShown    what the cell showed
+                        ─> _LazyPart ─> _Part                 beneath a heading, cleaned, marked
+                        ─> _fitted                            cut so that all fit the limit
 """
 
 from __future__ import annotations
@@ -54,13 +64,13 @@ _PLAIN, _HTML = "text/plain", "text/html"
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """Something rich that a cell showed: mime types to text or JSON data."""
+    """A display: what a cell showed, as a mapping of mime types to text or JSON data."""
 
     data: Mapping[str, Any]
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    #: The id under which a cell updates it.
+    #: The id under which cells can update the display.
     display_id: str | None = None
-    #: Whether it is a table or a card of the host's, such as that of ``%changes``.
+    #: Whether the host made it: a table or card such as that of ``%changes``.
     by_host: bool = False
 
     def __str__(self) -> str:
@@ -69,16 +79,16 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class CellError:
-    """Why a cell failed: an exception's type and message; ``traceback`` has no terminal colours.
+    """Why a cell failed: the type and message of an exception, and its traceback without colours.
 
-    ``type`` is ``PolicyDenied`` where cells were refused, ``CellStopped`` where one was ended from
-    outside: what to say then is in ``Result.denials`` and ``Result.stop``.
+    ``type`` is ``PolicyDenied`` if the policy refused the cell, and ``CellStopped`` if the cell was
+    ended from outside. ``Result.denials`` and ``Result.stop`` then say more.
     """
 
     type: str
     message: str
     traceback: str
-    #: As it was sent, colours and all, line by line.
+    #: The parts of the traceback as the guest sent them, with terminal colours.
     lines: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -89,8 +99,9 @@ class CellError:
 class Denial:
     """A place in a cell that the policy refuses. Lines count from 1, columns from 0.
 
-    ``remedy`` is what to do in the cell, ``rewrite`` a line or two that do the same with an
-    operation that the policy grants. ``allows`` are lines of a policy file that would allow it.
+    ``remedy`` says what to write in the cell instead. ``rewrite`` is a line or two that do the same
+    with an operation that the policy grants, if there is one. ``allows`` are the lines of a policy
+    file that would allow the place as it is.
     """
 
     rule: str
@@ -107,31 +118,31 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A cell that was ended from outside.
+    """How and why a cell was ended from outside.
 
     ``why`` is ``timeout``, ``cpu``, ``memory``, ``mapped``, ``forks``, ``scratch``, ``files``,
     ``folders``, ``deep``, ``locked``, ``interrupt``, ``crash``, ``violation``, ``breach`` or
-    ``silent``; ``limit`` is the limit it was over, in words. ``state`` says what became of the
-    variables.
+    ``silent``. ``limit`` is the limit that the cell exceeded, in words. ``state`` says what became
+    of the variables. ``said`` is the whole message, as a kernel shows it.
     """
 
     why: str
     limit: str
     state: Literal["kept", "restored", "gone"]
     said: str
-    #: Where the cell was that was interrupted, in its guest's words: lines of a traceback.
+    #: Where an interrupted cell was, as its guest says: lines of a traceback.
     frames: tuple[str, ...] = ()
 
 
 class Variants(NamedTuple):
-    """What came of cells that ran side by side; ``kept`` is the number of the one that was kept."""
+    """The results of cells that ran side by side, and the index of the variant that was kept."""
 
     results: tuple[Result, ...]
     kept: int | None
 
 
 def receipts_module() -> ModuleType:
-    """Return ``api.receipts``, which needs an extra. Raises ReceiptError without that."""
+    """Return the module ``api.receipts``. Raises ReceiptError if its extra is not installed."""
     from cellblock.api import receipts  # noqa: PLC0415 - an extra
 
     return receipts
@@ -141,63 +152,64 @@ def receipts_module() -> ModuleType:
 class Result:
     """The result of one cell.
 
-    ``output`` and ``error_output`` are what it wrote to stdout and stderr, ``result`` is the
-    representation of its last expression's value. ``notices`` are lines of the host's.
-    ``outputs`` has everything, in order.
+    ``output`` and ``error_output`` are the text that it wrote to stdout and stderr, ``result`` is
+    the repr of its last expression's value. ``outputs`` has everything, in order.
     """
 
     status: Status
     output: str = ""
     error_output: str = ""
-    #: What was printed, to either, since the cell before it ended, by what earlier cells left
-    #: running: threads, tasks, programs. While this cell runs, that is what their tasks print, and
-    #: threads that run a function of theirs; of others nobody knows, and it is in ``output``.
+    #: Text that earlier cells printed after the previous result, by threads, tasks and programs
+    #: that they left running. While this cell runs, only their tasks and the threads that run a
+    #: function of theirs are recognised; text of any others is in ``output``.
     late_output: str = ""
-    #: What the host said of the cell beside its outcome, such as what was left out: a line each.
+    #: Lines that the host added, for example on what was left out. The outcome is not among them.
     notices: tuple[str, ...] = ()
     result: str | None = None
-    #: That value itself, where it is a table of up to 10,000 fields, of a library that the program
-    #: has imported; or data of up to 10,000 items and 1 MiB: None, bool, int, float,
-    #: str, bytes, lists, dicts with str keys. None for any other; ``Sandbox.get`` has what is more.
+    #: The last expression's value itself, if it is data of up to 10,000 items and 1 MiB (None,
+    #: bool, int, float, str, bytes, lists, dicts with str keys), or a table of up to 10,000 fields
+    #: whose library the program has imported; else None. ``Sandbox.get`` reads larger values.
     value: Any = None
-    #: The same with all its types, as a cell's other displays.
+    #: The last expression's value as a display, with all its mime types.
     rich_result: Display | None = None
     error: CellError | None = None
     displays: tuple[Display, ...] = ()
-    #: What ``name?`` shows, each as text: a front end has a pager for it.
+    #: The texts that ``name?`` showed. A front end shows them in a pager.
     pages: tuple[str, ...] = ()
     denials: tuple[Denial, ...] = ()
     stop: Stop | None = None
-    #: What the OS layer refused it, where that is what it failed with.
+    #: What the OS layer refused, if the cell failed because of that.
     refusal: Refusal | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_calls_left_out: int = 0
     artifacts: tuple[Artifact, ...] = ()
-    #: Files that were to be copied out, and why they were not.
+    #: Files that were to be copied out but were not, each with the reason.
     skipped: tuple[Skipped, ...] = ()
     #: None for a cell that did not run.
     usage: Usage | None = None
-    #: How the last program that ``!`` ran and that failed ended, in a cell that did not fail: its
-    #: exit status, or the number of a signal below 0.
+    #: If the cell did not fail: how the last program of ``!`` that failed ended, as an exit status,
+    #: or below 0 as the number of a signal.
     program_status: int = 0
     #: Bytes that were left out of stdout, stderr and displays.
     left_out: Mapping[str, int] = field(default_factory=dict)
-    #: What widgets that it displayed show in the end, in words and by their ids, where that changed
-    #: since; nothing for one that was closed.
+    #: What the widgets that the cell displayed show in the end, in words, by their ids. It has only
+    #: widgets that changed after they were displayed; a widget that was closed has "".
     widgets: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     execution_count: int = 0
-    #: What the policy is called, and the source that was run.
+    #: The name of the policy.
     policy: str = ""
+    #: The source that was run.
     source: str = ""
+    #: For the receipt; None if no sandbox made this result.
     provenance: Provenance | None = field(default=None, repr=False, compare=False)
 
     @property
     def receipt(self) -> str:
-        """The receipt of this result, signed with the user's key: JSON; see docs/receipts.md.
+        """The receipt of this result, JSON signed with the user's key (docs/receipts.md).
 
-        Made when it is asked for, and then says which staged files were kept until now. Raises
-        ReceiptError.
+        Each access signs a new receipt, which says which staged files have been kept by then.
+        Raises ReceiptError.
         """
         signed: str = receipts_module().sign(
             self.provenance,
@@ -215,13 +227,15 @@ class Result:
 
     @property
     def success(self) -> bool:
-        """Whether it ran to its end without an exception."""
+        """Whether the cell ran to its end without an exception."""
         return self.status == "ok"
 
     def to_string(self, limit: int = 8_000) -> str:
-        """Return this as text from which a language model can correct its cell.
+        """Return the result as a text from which a language model can correct its cell.
 
-        At most ``limit`` characters.
+        The text has at most ``limit`` characters. It has how the cell ended and why, the cell's own
+        lines of the traceback or the denials with their remedies, and what the cell showed. If
+        there is too little room, parts are cut in the middle.
         """
         return text_within(self, limit).said
 
@@ -231,9 +245,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the user's: ``shape`` is a length, or the sides of an array or table.
+    """A variable of the cells.
 
-    ``size`` is the bytes of an array, table, text or number; 0 where that is not known.
+    ``shape`` is a length ("3"), or the sides of an array or table ("2 by 4"). ``size`` is the
+    number of bytes of an array, table, text or number; 0 if it is not known.
     """
 
     name: str
@@ -244,14 +259,14 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What a cell may do only if the program says so: import modules, or make one call.
+    """A request for the program's approval: a cell wants to import modules, or make one call.
 
-    ``names`` are the modules', or the function's, whose arguments are whole in ``args`` and
-    ``kwargs``, secrets too: tables as what they are where the program has imported their library,
-    else in words. ``text`` is the question with all of that, in lines that can be shown
-    to anybody: long ones are cut, secrets left out, and nothing in them moves a cursor or hides.
-    ``offers`` are the answers that allow it: a call that ``text`` can't show whole is not allowed
-    by itself, so ``once`` is not among them.
+    ``names`` are the names of the modules or of the function. ``args`` and ``kwargs`` are the
+    complete arguments of the call, secrets included; a table among them is a table if the program
+    has imported its library, else a description in words. ``text`` is the question with names and
+    arguments, in lines that can be shown to anybody: long lines are cut, secrets are left out, and
+    no character moves a cursor or is invisible. ``offers`` are the answers that allow the request.
+    If ``text`` can't show a call completely, ``once`` is not among them.
     """
 
     kind: Literal["call", "import"]
@@ -266,35 +281,36 @@ class ApprovalRequest:
 
 # --- a result as text -----------------------------------------------------------------------------
 #
-# What was printed has passed the output gateway. A cell's source and its files' names have not:
-# their invisible characters are spelled out here, so that no name begins a line or acts on a
+# Printed text has passed the output gateway. A cell's source and the names of its files have not:
+# their invisible characters are spelled out here, so that no name begins a line or controls a
 # terminal.
 #
-# Invariant: a line that reads as a heading is the host's (``render.headings``). What a cell printed
-# stands beneath its heading as it was printed, and a line of it that reads as one is marked.
-# Elsewhere a cell's lines are indented, all but the first of a name or message that goes on in a
-# line of the host's. So no cell can print "stderr:" or "The cell was not run" and have it read as
-# what the host says.
+# Invariant: an unmarked line that reads as a heading is the host's (``render.headings``). Text that
+# a cell printed stands beneath its heading as it was printed, and a line of it that reads as a
+# heading is marked. Elsewhere a cell's lines are indented, except the first line of a name or
+# message, which continues a line of the host's. So a cell that prints "stderr:" or "The cell was
+# not run" can't make a reader believe that the host says so.
 
 _PARTS_GAP: Final = "\n\n"
 _INDENT: Final = "  "
-#: Characters below which a part is left out rather than cut.
+#: A part that would have fewer characters than this is left out rather than cut.
 _MIN_PART: Final = 60
-#: Characters of either end of a text that are looked at, if a reply has room for fewer: its colours
-#: take some, and what was written over in a line.
-_MOST_READ: Final = 1 << 17
-#: Characters of a log, and of a value in it, unless a framework reads fewer.
+#: Characters at either end of a text that are cleaned, even if a reply has room for fewer: colours
+#: and text that was overwritten in its line (as by a progress bar) take room, and are removed.
+_LEAST_CLEANED: Final = 1 << 17
+#: Characters of a log, and of the value beside it, unless a framework asks for fewer.
 MOST_LOGGED: Final = 1_000_000
-#: Characters of displays of which each may be short.
+#: If displays have more characters together, it is not examined whether each fits in a line.
 _MOST_OF_SHORT: Final = 1 << 20
 _MAX_FRAMES: Final = 8
 _MAX_CAUSES: Final = 3
 _MAX_DENIALS: Final = 12
-#: Characters of a difference, and of what to write instead.
+#: Characters of an error's message, and of a rewrite.
 _MAX_DETAIL: Final = 2_000
 _MAX_NAMES: Final = 10
-#: Parts of what a cell showed; those beyond are one.
+#: Parts of what a cell showed; the parts after these are joined into one.
 _MAX_SHOWN: Final = 24
+#: Characters of a name, and of a display that is listed in a line.
 _MAX_NAME: Final = 300
 #: Errors that the language layer raises, with remedies in their messages (``guest.violations``).
 _OF_POLICY: Final = frozenset(
@@ -308,11 +324,11 @@ _OF_POLICY: Final = frozenset(
 )
 #: Errors that Python's parser raises.
 _OF_SYNTAX: Final = frozenset({"IndentationError", "SyntaxError", "TabError"})
-#: What Python adds to the message of one: IPython's text has the file's name and the line, too.
+#: The place that Python adds to such an error's message. IPython's traceback has the place too.
 _PLACE: Final = re.compile(r" \([^()\n]*, line \d+\)\Z")
-#: What IPython says in place of the frames of a SystemExit: no model has a use for it.
+#: What IPython writes instead of the frames of a SystemExit. It is of no use to a model.
 _USE_TB: Final = "An exception has occurred, use %tb to see the full traceback."
-#: And what it says on stderr: neither works here.
+#: What IPython writes to stderr then. Neither way to exit works here.
 _HOW_TO_EXIT: Final = re.compile(
     r"^[^\n]*: UserWarning: To exit: use 'exit', 'quit', or Ctrl-D\.\n  warn\([^\n]*\n?",
     re.MULTILINE,
@@ -321,50 +337,55 @@ _HOW_TO_EXIT: Final = re.compile(
 _NO_MESSAGE: Final = re.compile(r"\A([\w.]+):\s*\Z")
 #: How the host's reason for a refusal begins, in an error's message and beneath its traceback.
 _REASON: Final = "[cellblock: "
-#: How IPython begins a frame of a cell's, and one of anything else.
+#: A frame of a cell in IPython's traceback: its line, its function, and the lines shown.
 _CELL: Final = re.compile(
     r"\s*(?:Cell In\[\d+\], line |File <tokenize>:)(\d+)(?:,? in ([^\n]*))?\n?(.*)", re.DOTALL
 )
-#: A frame of a cell's in a traceback that Python itself wrote.
+#: A frame of a cell in a traceback that Python itself wrote.
 _CELL_FILE: Final = re.compile(
     r'File "[^"\n]*/ipykernel_\d+/\d+\.py", (line \d+)(?:, in <module>)?'
 )
+#: A frame of a file, and a frame of a library's file.
 _FILE: Final = re.compile(r"\s*File ")
 _LIBRARY: Final = re.compile(r'\s*File [^"\n]*:\d+, in ')
-#: What stands above the frames of an error: a rule, its type.
+#: The lines above the frames of an error: a rule, and the error's type.
 _HEAD: Final = re.compile(r"-+|\S+ +Traceback \(most recent call last\)")
+#: The line of a frame that was being executed.
 _ARROW: Final = re.compile(r"^-+> *\d+ ?(.*)$", re.MULTILINE)
-#: What stands between two errors of which the second was raised from, or during, the first.
+#: The lines between two errors, the second of which was raised from, or during, the first.
 _CHAINED: Final = {
     "The above exception was the direct cause of the following exception:": Heading.CAUSE,
     "During handling of the above exception, another exception occurred:": Heading.CONTEXT,
 }
-#: What of a cell that runs programs means that one of them uses a network.
+#: Signs in a source that a program of ``!`` was to use the network.
 _OF_NETWORK: Final = re.compile(
     r"://|\b(?:apt|curl|git|nslookup|pip|ping|rsync|scp|ssh|wget)\b", re.IGNORECASE
 )
-#: What a model is told of a page in frames, and the libraries of figures that have another name.
+#: The note on a page in frames, which a model can't see.
 _UNSEEN: Final = (
     f"{Heading.NOTICE}: an interactive {{what}}, for people with a browser: {{seen}}. "
     "You can see pictures, such as matplotlib's]"
 )
-_NOTHING, _ITS_TEXT = "you can't see it", "you see its text alone"
+_NOTHING = "you can't see it"
+_ITS_TEXT = "you see its text alone"
+#: Chart libraries that a cell's author knows by another name.
 _LIBRARIES: Final = {"vega": "altair"}
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]")
-#: How a text may begin that was cut within a colour.
+#: The rest of a colour's escape sequence, at the beginning of a text that was cut within it.
 _REST_OF_COLOUR: Final = re.compile(r"\A\[?[0-9;:]*[A-Za-z](?=\W)")
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A text that begins with a heading.
+    """A part of a reply: a text beneath, or behind, its heading.
 
-    Without one is what belongs to the part before it, and a card of the host's that opens a reply.
+    A part without a heading belongs to the part before it, or is a card of the host's that opens
+    the reply.
     """
 
     heading: Heading | None
     text: str
-    #: How the text ends and what is missing before that, where it was cut.
+    #: If the text was cut: its end, and the number of characters missing before that.
     tail: str = ""
     missing: int = 0
 
@@ -387,55 +408,66 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unread:
-    """A part that is cleaned and marked when it is needed; ``size`` is that of its text before."""
+class _LazyPart:
+    """A part that is cleaned and marked only when ``read`` is called.
+
+    Cleaning takes long for long texts, and a reply may have no room for the part. ``size`` is the
+    number of characters before that, or 0 if they need not be counted.
+    """
 
     size: int
     read: Callable[[], _Part]
 
 
-#: In place of the last parts, where there is no room for these.
+#: Stands for the last parts if there is no room for them.
 _REST: Final = _Part(Heading.REST, "")
 
 
 class Said(NamedTuple):
-    """A result as text; ``is_whole`` says that nothing of it is cut or left out."""
+    """A result as text, and whether it is whole: nothing of it is cut or left out."""
 
     said: str
     is_whole: bool
 
 
 def text_within(result: Result, limit: int) -> Said:
-    """Return a result as text; parts that are too long keep their beginning and their end.
+    """Return a result as a text of at most ``limit`` characters.
 
-    At most ``limit`` characters. Where there is not room for all, how it ended and its error, or
-    denials, have two thirds; what is short among the rest stays whole. What there is no room for
-    is not looked at.
+    If not everything fits, the parts on how the cell ended (its error or its denials) get two
+    thirds of the room, and what the cell showed gets the rest. A part that is too long keeps its
+    beginning and its end; short parts stay whole. Text that there is no room for isn't cleaned.
     """
     if limit < 1:
         return Said("", is_whole=False)
-    text = _laid_out(result, limit)
+    text = _text_of_parts(result, limit)
     if result.left_out and not _gaps(result.outputs) <= set(text.said.split("\n")):
-        # A note on what this leaves out stands where the policy's stood, and has not counted that.
-        return _laid_out(result, limit, more="more ")
+        # A line in which the host says what the policy's caps left out was itself cut away. The
+        # note in its place doesn't count those bytes, so the last line must say "more bytes".
+        return _text_of_parts(result, limit, more="more ")
     return text
 
 
-def _laid_out(result: Result, limit: int, more: str = "") -> Said:
-    ending, shown = _ending_parts(result, limit), list(_shown_parts(result, limit, more))
+def _text_of_parts(result: Result, limit: int, more: str = "") -> Said:
+    """Return the parts of a result as a text of at most ``limit`` characters.
+
+    ``more`` is put before "bytes" in the line on what the policy's caps left out.
+    """
+    ending = _ending_parts(result, limit)
+    shown = list(_shown_parts(result, limit, more))
     gap = len(_PARTS_GAP)
     is_cut = any(part.missing for part in shown)
     if is_cut or sum(len(part) + gap for part in [*ending, *shown]) - gap > limit:
+        # The ending gets two thirds, rounded up, or more if the other parts leave more.
         left = limit - sum(len(part) + gap for part in shown)
         texts = _fitted(ending, max(-(-limit * 2 // 3), left), least=1)
         texts += _fitted(shown, limit - len(_PARTS_GAP.join([*texts, ""])))
         return Said(_PARTS_GAP.join(texts), is_whole=False)
     whole = _PARTS_GAP.join(part.clipped(limit) for part in [*ending, *shown])
-    # Of denials there may be as many as there is room for.
+    # `_ending_parts` shows as many denials as there is room for: compare with no limit.
     return Said(whole, is_whole=not result.denials or ending == _ending_parts(result, sys.maxsize))
 
 
-#: A note on what is missing, in a line that no cell printed.
+#: A note of the host's that text is missing there.
 _GAP: Final = re.compile(
     rf"{re.escape(Heading.NOTICE)} left out |"
     + re.escape(Heading.CUT).replace(re.escape("{number}"), r"[\d,]+")
@@ -443,12 +475,14 @@ _GAP: Final = re.compile(
 
 
 def before_gaps(reply: str) -> dict[str, tuple[int, int]]:
-    """Return where the first thing that a reply lacks of stdout and stderr begins in them.
+    """Return for stdout and stderr where the first gap in a reply's text of the stream begins.
 
-    That is so many lines on, and then so many bytes. Of streams that it has in one piece until
-    there.
+    A position is a number of lines from the beginning of the stream, and a number of bytes in the
+    line there. A stream is absent if the reply has it without a gap, or not at all. Only its first
+    part counts, since the position of later parts in the stream isn't known.
     """
-    found, seen = dict[str, tuple[int, int]](), set[str]()
+    positions = dict[str, tuple[int, int]]()
+    seen = set[str]()
     kind, number, before = "", 0, ""
     for line in reply.split("\n"):
         if f"{line}\n" in (Heading.STDOUT, Heading.STDERR):
@@ -457,60 +491,68 @@ def before_gaps(reply: str) -> dict[str, tuple[int, int]]:
             continue
         if kind and not line.startswith("\\") and reads_as_heading(line):
             if gap := _GAP.search(line):
-                # The policy's is on a line of its own, and dots end the line that is cut before it.
+                # A note on what the policy's caps left out has a line of its own, and the line
+                # before it, where the stream was cut, ends in dots. Notes of this module stand
+                # within the line that they cut.
                 is_behind = line.startswith(Heading.NOTICE) and before.endswith(Heading.REST)
                 begun = before[:-1] if is_behind else line[: gap.start()].removesuffix(" ")
-                found[kind] = number - is_behind, len(begun.encode())
+                positions[kind] = number - is_behind, len(begun.encode())
             kind = ""
         number, before = number + 1, line
-    return found
+    return positions
 
 
 def showed_anything(result: Result) -> bool:
     """Return whether a cell printed or displayed something, or ended in a value that is shown.
 
-    An error that it did not end with is shown, too.
+    An error that was shown without ending the cell counts too.
     """
     texts = (result.output, result.error_output, result.result)
-    errors = (one.kind == "error" for one in result.outputs if result.error is None)
+    errors = (output.kind == "error" for output in result.outputs if result.error is None)
     return any(texts) or bool(result.displays or result.pages) or any(errors)
 
 
 def ending(result: Result, limit: int) -> str:
-    """Return how a cell ended and why, without what it showed, in at most ``limit`` characters."""
+    """Return how and why a cell ended, without what it showed, in at most ``limit`` characters."""
     return _PARTS_GAP.join(_fitted(_ending_parts(result, limit), limit, least=1))
 
 
 def _fitted(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
-    """Return parts that fit ``room`` together: short ones whole, the others cut to equal lengths.
+    """Return the texts of parts that together fit ``room``: short parts whole, others cut equally.
 
-    Where they would be too short to be of use, the last are left out, but not the first ``least``.
+    If the cut parts would be too short to be of use, the last parts are left out, but never the
+    first ``least`` parts.
     """
     for number in range(len(parts), least - 1, -1):
         kept = [*parts[:number], *([_REST] if number < len(parts) else [])]
-        rooms, left = [0] * len(kept), max(0, room - len(_PARTS_GAP) * max(0, len(kept) - 1))
+        rooms = [0] * len(kept)
+        left = max(0, room - len(_PARTS_GAP) * max(0, len(kept) - 1))
+        # The shortest part first: what it doesn't need is shared by the longer parts.
         for done, index in enumerate(sorted(range(len(kept)), key=lambda at: len(kept[at]))):
             rooms[index] = min(len(kept[index]), left // (len(kept) - done))
             left -= rooms[index]
-        fitted = list(zip(kept, rooms, strict=True))
-        if all(has >= min(len(part), _MIN_PART) for part, has in fitted):
-            return [part.clipped(has) for part, has in fitted]
+        sized = list(zip(kept, rooms, strict=True))
+        if all(size >= min(len(part), _MIN_PART) for part, size in sized):
+            return [part.clipped(size) for part, size in sized]
     return [part.clipped(room) for part in parts[:least]]
 
 
 def _ending_parts(result: Result, limit: int) -> list[_Part]:
-    """Return how the cell ended, and its error or denials."""
+    """Return the parts on how the cell ended, with its error or denials.
+
+    Denials are left out if they would have more than ``limit`` characters.
+    """
     match result.status:
         case "ok":
-            if card := _outcome_of(result):
+            if card := _outcome_text(result):
                 return [_Part(None, card)]
             how = "." if showed_anything(result) else " and showed nothing."
             return [_Part(Heading.RAN, how), *_failed_program(result)]
         case "denied":
-            found = f"{count(len(result.denials), 'finding')} (policy {result.policy})."
-            head = _Part(Heading.NOT_RUN, f": {found}")
-            if result.usage is not None:
-                head = _Part(Heading.STOPPED, f" at: {found}")
+            findings = f"{count(len(result.denials), 'finding')} (policy {result.policy})."
+            head = _Part(Heading.NOT_RUN, f": {findings}")
+            if result.usage is not None:  # the guest's own check refused it, while it ran
+                head = _Part(Heading.STOPPED, f" at: {findings}")
             room = limit - len(head) - len(_PARTS_GAP)
             parts = [head, _Part(None, _denials_text(result.denials, room, result.policy))]
         case "stopped":
@@ -519,74 +561,79 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
             frames = _frames([plain(line) for line in result.stop.frames])[0]
             parts = [_Part(None, for_models(result.stop.said)), _Part(None, "\n".join(frames))]
         case _:
-            said = _error_said(result)
-            parts = [_Part(Heading.NOT_RUN, f": {said}")]
+            message = _error_message(result)
+            parts = [_Part(Heading.NOT_RUN, f": {message}")]
             if result.status == "error" and not _is_no_python(result):
-                parts = [_Part(Heading.FAILED, said)]
+                parts = [_Part(Heading.FAILED, message)]
             if result.error is not None:
                 refused = result.refusal is not None
-                lines = _traceback(result.error, _words(result.error), refused=refused)
+                lines = _traceback(result.error, _error_text(result.error), refused=refused)
                 parts.append(_Part(None, "\n".join(lines)))
     return [part for part in parts if part.text]
 
 
 def _failed_program(result: Result) -> Iterator[_Part]:
-    """Yield how a program of ``!`` failed, and which network it has if it may have tried one."""
+    """Yield a part on a program of ``!`` that failed, if one did.
+
+    If the source looks as if the program was to use the network, the part says what the policy
+    allows of that: the program's own message rarely does.
+    """
     status = result.program_status
     if not status:
         return
-    said = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
+    text = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
     policy = result.provenance.policy if result.provenance is not None else None
-    reached = True if policy is None else policy.network_access
-    if policy is not None and reached is not True and _OF_NETWORK.search(result.source):
-        what = "reach listed addresses alone" if reached else "have no network"
-        said += f". Under policy {policy.name} cells {what} (network_access)"
-    yield _Part(Heading.PROGRAM, f"{said}.")
+    network = True if policy is None else policy.network_access
+    if policy is not None and network is not True and _OF_NETWORK.search(result.source):
+        what = "reach listed addresses alone" if network else "have no network"
+        text += f". Under policy {policy.name} cells {what} (network_access)"
+    yield _Part(Heading.PROGRAM, f"{text}.")
 
 
 def _is_no_python(result: Result) -> bool:
-    """Return whether nothing of a cell ran because its source can't be parsed.
+    """Return whether a cell did not run at all because its source can't be parsed.
 
-    What the compiler refuses later, such as a ``return`` outside of a function, ends a cell when
-    its turn comes.
+    A syntax error that the compiler finds after parsing, such as a ``return`` outside a function,
+    ends a cell only when its turn comes: that cell counts as failed.
     """
     if result.error is None or result.error.type not in _OF_SYNTAX:
         return False
     return not is_python(result.source)
 
 
-def _words(error: CellError | None) -> str:
-    """Return an error's type and message, without the place that a syntax error's text shows."""
-    placed = error is not None and error.type in _OF_SYNTAX and error.lines
-    return _PLACE.sub("", str(error)) if placed else str(error)
+def _error_text(error: CellError | None) -> str:
+    """Return an error's type and message, without the place that a syntax error's message has."""
+    has_place = error is not None and error.type in _OF_SYNTAX and error.lines
+    return _PLACE.sub("", str(error)) if has_place else str(error)
 
 
-def _error_said(result: Result) -> str:
-    """Return an error's type and message; the words of one that the host explains are for a model.
+def _error_message(result: Result) -> str:
+    """Return the type and message of the error that ended a cell, to follow a heading.
 
-    Any other message of a cell that failed is the cell's own.
+    If the host wrote or explained the message, its advice is reworded for a model. Any other
+    message of a failed cell is the cell's own, and stays as it is.
     """
-    said = _continued(_visible_source(_words(result.error)).split("\n"))
+    message = _continued(_visible_source(_error_text(result.error)).split("\n"))
     explained = result.refusal is not None or (result.error and result.error.type in _OF_POLICY)
-    return for_models(said) if result.status != "error" or explained else said
+    return for_models(message) if result.status != "error" or explained else message
 
 
-def _outcome_of(result: Result) -> str:
-    """Return what a card says of a state that was gone back to, as by ``%undo``."""
-    cards = (one.content["data"] for one in result.outputs if one.kind == "display_data")
+def _outcome_text(result: Result) -> str:
+    """Return the text of the card on a state that was restored, as by ``%undo``; else ""."""
+    cards = (output.content["data"] for output in result.outputs if output.kind == "display_data")
     return "\n".join(card["text/plain"] for card in cards if OUTCOME_JSON in card)
 
 
 def _denials_text(denials: Sequence[Denial], room: int, policy: str) -> str:
-    """Return as many denials as there is room for, at least one, and the number of others.
+    """Return as many denials as ``room`` allows, at least one, and the number of the others.
 
-    What would allow those that are shown follows, in one block.
+    The lines of a policy file that would allow the denials shown follow in one block.
     """
     texts = list(map(_denial_text, denials[:_MAX_DENIALS]))
     while True:
         more = len(denials) - len(texts)
         rest = [f"{Heading.MORE_FINDINGS.format(number=more)}{'s' * (more > 1)}."] if more else []
-        shown = (line for one in denials[: len(texts)] for line in one.allows)
+        shown = (line for denial in denials[: len(texts)] for line in denial.allows)
         allows = allowing(shown, policy if policy in PRESETS else "").block
         block = [_indented_block(Heading.OPERATOR_ALLOWS, allows)] if allows else []
         text = _PARTS_GAP.join([*texts, *rest, *block])
@@ -596,9 +643,9 @@ def _denials_text(denials: Sequence[Denial], room: int, policy: str) -> str:
 
 
 def _denial_text(denial: Denial) -> str:
-    """Return where, which rule, why, and what to do instead."""
-    alone = denial.rule in ABOUT_THE_CELL or not denial.subject
-    why = denial.why if alone else f"{denial.subject} {denial.why}"
+    """Return a denial as lines: its place and rule, the reason, the source, and the remedy."""
+    has_no_subject = denial.rule in ABOUT_THE_CELL or not denial.subject
+    why = denial.why if has_no_subject else f"{denial.subject} {denial.why}"
     heading = Heading.FINDING.format(number=denial.line, rule=denial.rule)
     lines = [visible(f"{heading}{why}".rstrip())]
     if denial.excerpt.strip():
@@ -613,12 +660,15 @@ def _indented_block(head: str, lines: Sequence[str]) -> str:
 
 
 def _visible_line(line: str) -> str:
-    """Return a line of the cell's source with nothing in it that acts on a terminal."""
+    """Return a line of a cell's with all characters spelled out that could control a terminal.
+
+    Newlines in it are spelled out too.
+    """
     return verbatim_lines(line.strip().replace("\n", "␊").expandtabs(4))
 
 
 def _visible_source(text: str) -> str:
-    """Return lines that a cell wrote with nothing else that acts on a terminal."""
+    """Return lines of a cell's like ``_visible_line``, but with their newlines and indentation."""
     return verbatim_lines(text.expandtabs(4))
 
 
@@ -628,20 +678,22 @@ def _indented(text: str) -> list[str]:
 
 
 def _continued(lines: Sequence[str]) -> str:
-    """Return a cell's lines of which the first goes on in a line of the host's."""
+    """Return a cell's lines, to follow a heading in its line: all but the first are indented."""
     return f"\n{_INDENT}".join(lines)
 
 
-def _traceback(error: CellError, said: str, *, refused: bool) -> Iterator[str]:
-    """Yield the cell's own frames, the error's text beyond its message, and the errors before it.
+def _traceback(error: CellError, message: str, *, refused: bool) -> Iterator[str]:
+    """Yield lines on the cell's frames, on the rest of the error's text, and on earlier errors.
 
-    The message is ``said``; with ``refused``, the host's reason is among it.
-    An error that another one was raised from, or during, has a line of the host's and its frames.
+    ``message`` is the error's type and message, which the reply has shown already, so the rest is
+    the text beyond it. With ``refused`` it includes the host's reason. Each error that this error
+    was raised from, or during the handling of, gets a line with the host's heading, and its frames.
     """
-    before, texts = list[tuple[Heading, list[str]]](), list[str]()
+    chained = list[tuple[Heading, list[str]]]()
+    texts = list[str]()
     for text in map(plain, error.lines):
         if (how := _CHAINED.get(text.strip())) is not None:
-            before.append((how, texts))
+            chained.append((how, texts))
             texts = []
         else:
             texts.append(text)
@@ -649,65 +701,76 @@ def _traceback(error: CellError, said: str, *, refused: bool) -> Iterator[str]:
     yield from frames
     whole = error.traceback
     if not frames and texts and texts[0].strip() == _USE_TB:
-        whole = _beyond("\n".join(texts[1:]), said, refused=refused)
-    rest = _beyond(tail, said, refused=refused) if frames else whole
-    if rest.strip() == error.message.strip():  # all that the host shows of its own
+        whole = _beyond_message("\n".join(texts[1:]), message, refused=refused)
+    rest = _beyond_message(tail, message, refused=refused) if frames else whole
+    if rest.strip() == error.message.strip():  # an error of the host's, which has no more to show
         rest = ""
-    # A syntax error's own line is among it: only what the traceback itself broke is broken.
+    # The rest may be the source line of a syntax error, so it keeps its newlines and indentation:
+    # only lines that the traceback itself broke are broken.
     if rest.strip("- \n"):
         yield textwrap.indent(_visible_source(_CELL_FILE.sub(r"\1", rest)), _INDENT)
     if frames:
-        for how, texts in before[: -_MAX_CAUSES - 1 : -1]:
+        for how, texts in chained[: -_MAX_CAUSES - 1 : -1]:
             frames, tail = _frames(texts)
-            message = _visible_source(clipped(_NO_MESSAGE.sub(r"\1", tail.strip()), _MAX_DETAIL))
-            if message == said and not any(map(_CELL.match, texts)):
-                continue  # a library's, raised anew with the same words
-            yield _continued(f"{how}{message}".split("\n"))
+            earlier = _visible_source(clipped(_NO_MESSAGE.sub(r"\1", tail.strip()), _MAX_DETAIL))
+            if earlier == message and not any(map(_CELL.match, texts)):
+                continue  # a library raised its own error again with the same words
+            yield _continued(f"{how}{earlier}".split("\n"))
             yield from frames
 
 
-def _beyond(text: str, said: str, *, refused: bool) -> str:
-    """Return the lines of an error's text behind those that ``said`` has.
+def _beyond_message(text: str, message: str, *, refused: bool) -> str:
+    """Return the lines of an error's text that follow its message.
 
-    With ``refused`` the host put its reason behind the message in ``said``, and beneath the text,
-    or at its end where there is no traceback of IPython's.
+    With ``refused``, the host has put its reason for the refusal behind the message in ``message``,
+    and in the text below the traceback, or at the end of the text if IPython made no traceback.
+    The reason is not returned.
     """
     if refused:
         text = _without_reason(text)
     lines = _NO_MESSAGE.sub(r"\1", text.strip("\n")).split("\n")
-    at, number = 0, 0
-    while number < len(lines) and at < len(said) and said.startswith(lines[number].strip(), at):
+    at = 0
+    number = 0
+    while (
+        number < len(lines) and at < len(message) and message.startswith(lines[number].strip(), at)
+    ):
         at += len(lines[number].strip())
-        while said[at : at + 1].isspace():
+        while message[at : at + 1].isspace():
             at += 1
         number += 1
-    if refused and said[at:].removeprefix(": ").startswith(_REASON):
-        return "\n".join(one for one in lines[number:] if not one.startswith(_REASON))
-    return "\n".join(lines[number:]) if at >= len(said) else text.replace(said, "").strip("\n")
+    if refused and message[at:].removeprefix(": ").startswith(_REASON):
+        return "\n".join(line for line in lines[number:] if not line.startswith(_REASON))
+    return (
+        "\n".join(lines[number:]) if at >= len(message) else text.replace(message, "").strip("\n")
+    )
 
 
 def _without_reason(text: str) -> str:
-    """Return a text without the host's reason for a refusal, if that is its last line's end."""
+    """Return a text without the host's reason for a refusal, if the text ends with that."""
     before, reason, rest = text.rpartition(_REASON)
     ends = reason and "\n" not in rest.rstrip() and rest.rstrip().endswith("]")
     return before.rstrip() if ends else text
 
 
 def _frames(texts: Sequence[str]) -> tuple[list[str], str]:
-    """Return lines on the cell's own frames of one error's traceback, and what follows those.
+    """Return lines on the cell's own frames in an error's traceback, and the text after the frames.
 
-    An error that has none, as of what is formatted when the cell's code has run, has the innermost
-    of the libraries'. The source of a syntax error follows, a cell's or what a cell had parsed.
+    ``texts`` are the parts of the traceback. If no frame is the cell's, as when a value is
+    formatted after the cell's code has run, the innermost frame of a library is shown. The text
+    after the frames may be the source of a syntax error, in the cell or in code that it parsed.
     """
-    frames, tail, library = list[str](), list[str](), ""
+    frames = list[str]()
+    tail = list[str]()
+    library = ""
     for number, text in enumerate(texts, 1):
         is_last = number == len(texts)
-        if (found := _CELL.match(text)) is not None:
-            where = f"  line {found[1]}" + (f", in {_visible_line(found[2])}" if found[2] else "")
-            line, rest = _ARROW.search(found[3]), found[3].strip("\n")
+        if (frame := _CELL.match(text)) is not None:
+            where = f"  line {frame[1]}" + (f", in {_visible_line(frame[2])}" if frame[2] else "")
+            line = _ARROW.search(frame[3])
+            rest = frame[3].strip("\n")
             source = line[1] if line else "" if is_last or "\n" in rest else rest
             frames.append(f"{where}: {_visible_line(source)}" if source else where)
-            tail = [] if source else [found[3]]
+            tail = [] if source else [frame[3]]
         elif (_FILE.match(text) and not is_last) or _HEAD.fullmatch(text):
             if _LIBRARY.match(text):
                 library = clipped(_visible_line(text.strip("\n").partition("\n")[0]), _MAX_NAME)
@@ -721,15 +784,15 @@ def _frames(texts: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _shown_parts(result: Result, limit: int = sys.maxsize, more: str = "") -> Iterator[_Part]:
-    """Yield what the cell showed, in the order in which it happened, and what else came of it.
+    """Yield parts on what the cell showed, in order, and then on pages, notices, gaps and files.
 
-    Of each that is longer than ``limit``, at least as much of either end. ``more`` stands before
-    what the policy left out.
+    A part that is longer than ``limit`` has at least ``limit`` characters of either end. ``more``
+    is put before "bytes" in the line on what the policy's caps left out.
     """
     if late := result.late_output.strip() and result.late_output:
         yield _Part.of(Heading.LATE, _beneath(late, limit, _gaps(result.outputs)))
     shown = list(_parts_in_order(result, limit))
-    if len(shown) > _MAX_SHOWN:  # each of many would be cut to nothing
+    if len(shown) > _MAX_SHOWN:  # if each of many parts had its share, nothing of it would be left
         yield from (one.read() for one in shown[: _MAX_SHOWN - 1])
         yield _as_one(shown[_MAX_SHOWN - 1 :], limit)
     else:
@@ -738,18 +801,18 @@ def _shown_parts(result: Result, limit: int = sys.maxsize, more: str = "") -> It
         yield pages
     for line in result.notices:
         yield _Part(Heading.NOTICE, for_models(line.removeprefix(Heading.NOTICE)))
-    if said := left_out(result, more):
-        yield _Part(Heading.LEFT_OUT, said.removeprefix(Heading.LEFT_OUT))
+    if lines_left_out := left_out(result, more):
+        yield _Part(Heading.LEFT_OUT, lines_left_out.removeprefix(Heading.LEFT_OUT))
     copied = [(a.name, f" ({a.content_type}, {size(a.size_bytes)})") for a in result.artifacts]
-    skipped = [(one.name, f": {one.why}") for one in result.skipped]
-    for of_files, files in ((Heading.COPIED, copied), (Heading.NOT_COPIED, skipped)):
-        lines = [clip(visible(name), _MAX_NAME) + visible(more) for name, more in files]
+    skipped = [(file.name, f": {file.why}") for file in result.skipped]
+    for heading, files in ((Heading.COPIED, copied), (Heading.NOT_COPIED, skipped)):
+        lines = [clip(visible(name), _MAX_NAME) + visible(about) for name, about in files]
         if lines:
-            yield _Part(of_files, f"{_listed(lines)}.")
+            yield _Part(heading, f"{_listed(lines)}.")
 
 
-def _as_one(parts: Sequence[_Unread], limit: int) -> _Part:
-    """Return parts as one, with the heading of the first."""
+def _as_one(parts: Sequence[_LazyPart], limit: int) -> _Part:
+    """Return parts as one part: the other parts' headings are lines of its text."""
     first = parts[0].read()
 
     def make(number: int) -> Cut:
@@ -761,79 +824,86 @@ def _as_one(parts: Sequence[_Unread], limit: int) -> _Part:
     return _Part.of(first.heading, joined([one.size for one in parts], make, _PARTS_GAP, limit))
 
 
-def _unread(heading: Heading, text: str, limit: int, hosts: Collection[str] = ()) -> _Unread:
-    return _Unread(len(text), lambda: _Part.of(heading, _beneath(text, limit, hosts)))
+def _lazy_part(heading: Heading, text: str, limit: int, hosts: Collection[str] = ()) -> _LazyPart:
+    """Return a part of text that a cell printed; see ``_beneath``."""
+    return _LazyPart(len(text), lambda: _Part.of(heading, _beneath(text, limit, hosts)))
 
 
 def _beneath(text: str, limit: int, hosts: Collection[str] = ()) -> Cut:
-    """Return a cell's text as it stands beneath a heading, ``limit`` characters of either end.
+    """Return a cell's text cleaned and marked, to stand beneath a heading.
 
-    ``hosts`` are lines in it that are the host's.
+    It has at least ``limit`` characters of either end. ``hosts`` are lines in it that the host
+    wrote, which stay unmarked.
     """
     read = _without_styles(text.rstrip("\n"), limit).stripped()
     return read.to(limit).each(functools.partial(beneath, hosts=hosts)).stripped()
 
 
 def _without_styles(text: str, limit: int) -> Cut:
-    """Return a text without colours and without what was written over in a line.
+    """Return a text without colours, and without text that was overwritten in its line.
 
-    That is the text as far as it is looked at where a reply has room for ``limit`` characters.
+    A long text is cut first, to more than a reply of ``limit`` characters has room for.
     """
-    cut = Cut(text).to(max(limit, _MOST_READ))
-    if cut.missing:  # perhaps within a colour
+    cut = Cut(text).to(max(limit, _LEAST_CLEANED))
+    if cut.missing:  # the cut may have split a colour's escape sequence
         cut = Cut(split_tail(cut.head)[0], _REST_OF_COLOUR.sub("", cut.tail), cut.missing)
     return cut.each(without_styles)
 
 
 def _pages(result: Result, limit: int = sys.maxsize) -> _Part:
-    """Return what ``name?`` shows; empty where nothing was asked for."""
+    """Return the part of what ``name?`` showed; its text is empty if the cell asked for nothing."""
     pages = _PARTS_GAP.join(result.pages).strip("\n")
     return _Part.of(Heading.PAGES, _beneath(pages if pages.strip() else "", limit))
 
 
-def _beside_the_error(error: CellError | None, said: str) -> str:
-    """Return what was written to stderr, without what IPython says there of the error itself."""
-    if error is not None and error.type == "UsageError" and plain(said).strip() == str(error):
+def _beside_the_error(error: CellError | None, stderr: str) -> str:
+    """Return the text of stderr without IPython's lines on the error that ended the cell."""
+    if error is not None and error.type == "UsageError" and plain(stderr).strip() == str(error):
         return ""
     is_exit = error is not None and error.type == "SystemExit"
-    return _HOW_TO_EXIT.sub("", said) if is_exit else said
+    return _HOW_TO_EXIT.sub("", stderr) if is_exit else stderr
 
 
-def _parts_in_order(result: Result, limit: int) -> Iterator[_Unread]:
-    """Yield what the cell showed; what it printed between two displays is a part per stream."""
+def _parts_in_order(result: Result, limit: int) -> Iterator[_LazyPart]:
+    """Yield parts on what the cell showed, in order.
+
+    Text that was printed between two displays is one part for each stream. Displays with no text
+    between them are one part.
+    """
     gaps = _gaps(result.outputs)
     printed = {Heading.STDOUT: list[str](), Heading.STDERR: list[str]()}
-    displays, texts_of = list[Display](), dict[int, str]()
+    displays = list[Display]()
+    texts_of = dict[int, str]()
 
-    for one in (*_of_result(result), None):
-        if isinstance(one, _Text):
-            printed[one.heading].append(one.text)
+    for shown in (*_shown_by(result), None):  # None, at the end, yields what was collected
+        if isinstance(shown, _Text):
+            printed[shown.heading].append(shown.text)
             continue
         whole = [(heading, "".join(pieces)) for heading, pieces in printed.items()]
         whole[1] = Heading.STDERR, _beside_the_error(result.error, whole[1][1])
         texts = [(heading, text) for heading, text in whole if text.strip()]
-        together = not texts and isinstance(one, Display) and not one.by_host
-        if displays and not together:  # before what was printed then
+        together = not texts and isinstance(shown, Display) and not shown.by_host
+        if displays and not together:  # they came before the text that was printed
             yield _displayed(displays, texts_of, limit)
             displays = []
         for heading, text in texts:
-            yield _unread(heading, text, limit, gaps)
+            yield _lazy_part(heading, text, limit, gaps)
         for pieces in printed.values():
             pieces.clear()
-        match one:
+        match shown:
             case Display(by_host=True):
-                yield _Unread(0, functools.partial(_card, one, limit))
+                yield _LazyPart(0, functools.partial(_card, shown, limit))
             case Display():
-                displays.append(one)
+                displays.append(shown)
             case _ResultShown(display) if (part := _result_part(display, limit)).text.strip():
-                yield _Unread(len(part), functools.partial(_itself, part))
+                yield _LazyPart(len(part), functools.partial(_unchanged, part))
             case _ErrorShown():
-                yield _Unread(0, functools.partial(_Part, one.heading, one.text))
+                yield _LazyPart(0, functools.partial(_Part, shown.heading, shown.text))
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Text that a cell printed to the stream of that heading."""
+    """Text that a cell printed to stdout or stderr, as the heading says."""
 
     heading: Heading
     text: str
@@ -841,18 +911,21 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _ResultShown:
-    """The value of an expression."""
+    """The value of an expression, as the cell showed it."""
 
     display: Display
 
 
 @dataclass(frozen=True, slots=True)
 class _ErrorShown:
-    """An error that did not end the cell: of something that was to be displayed, or another."""
+    """An error that was shown and did not end the cell.
+
+    ``of_display`` says that a formatter raised it for an object that was to be displayed.
+    """
 
     error: CellError
     of_display: bool
-    #: What was not displayed, as far as it has a text that names it.
+    #: The name of the object that was not displayed, if it has one.
     name: str = ""
 
     @property
@@ -861,15 +934,15 @@ class _ErrorShown:
 
     @property
     def text(self) -> str:
-        """What it says, and the cell's own lines that it came from."""
-        named = f"{_visible_line(self.name)}: " if self.name else ""
-        whole = _visible_source(clipped(_words(self.error), _MAX_DETAIL))
-        said = (for_models(whole) if _REASON in whole else whole).split("\n")
+        """The error's type and message, and the cell's own lines that raised it."""
+        prefix = f"{_visible_line(self.name)}: " if self.name else ""
+        whole = _visible_source(clipped(_error_text(self.error), _MAX_DETAIL))
+        message = (for_models(whole) if _REASON in whole else whole).split("\n")
         texts = list[str]()
         for text in map(plain, self.error.lines):
             texts = [] if text.strip() in _CHAINED else [*texts, text]
         frames, _ = _frames(texts)
-        return "\n".join([f"{named}{_continued(said)}", *frames])
+        return "\n".join([f"{prefix}{_continued(message)}", *frames])
 
 
 _Shown = _Text | Display | _ResultShown | _ErrorShown
@@ -877,56 +950,65 @@ _Shown = _Text | Display | _ResultShown | _ErrorShown
 
 def displays_in_order(result: Result) -> Iterator[Display]:
     """Yield displays, and values that were shown, in the order in which ``to_string`` has them."""
-    for one in _of_result(result):
-        if isinstance(one, Display):
-            yield one
-        elif isinstance(one, _ResultShown):
-            yield one.display
+    for shown in _shown_by(result):
+        if isinstance(shown, Display):
+            yield shown
+        elif isinstance(shown, _ResultShown):
+            yield shown.display
 
 
-def _of_result(result: Result) -> Iterator[_Shown]:
-    return _in_order(result, _of_cell(result.outputs)) if result.outputs else _by_hand(result)
+def _shown_by(result: Result) -> Iterator[_Shown]:
+    """Yield what a cell showed, in order."""
+    return _in_order(result, _of_cell(result.outputs)) if result.outputs else _of_fields(result)
 
 
-def _by_hand(result: Result) -> Iterator[_Shown]:
-    """Yield what a result has that was made without outputs."""
+def _of_fields(result: Result) -> Iterator[_Shown]:
+    """Yield what the fields of a result say that the cell showed: a program made it by hand."""
     yield _Text(Heading.STDOUT, result.output)
     yield _Text(Heading.STDERR, result.error_output)
     if result.result is not None:
         yield _ResultShown(result.rich_result or Display({_PLAIN: result.result}))
-    yield from sorted(result.displays, key=lambda one: not one.by_host)
+    yield from sorted(result.displays, key=lambda display: not display.by_host)
 
 
 def _of_cell(outputs: Iterable[Output]) -> list[Output]:
-    """Return outputs without cellblock's cards and notices, and what earlier cells printed."""
+    """Return outputs without cellblock's own cards and notices, and without late output."""
     return [one for one in outputs if not (one.ours or one.late or _is_notice(one))]
 
 
 def _in_order(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
-    """Yield what a cell showed, as it happened, of these outputs of its result.
+    """Yield what a cell showed, in order; ``outputs`` are some or all of the result's outputs.
 
-    The error that ended it is not among it. A display of which nothing is left but a name of what
-    was to be shown is part of the error that it failed with.
+    The error that ended the cell is left out. If a formatter failed, the display that follows may
+    have nothing but the object's name: then the name becomes part of the error.
     """
     failed = list[_ErrorShown]()
-    for one in _as_they_came(result, outputs):
-        if isinstance(one, _ErrorShown) and one.of_display:
-            failed.append(one)
+    for shown in _in_transcript_order(result, outputs):
+        if isinstance(shown, _ErrorShown) and shown.of_display:
+            failed.append(shown)
             continue
-        is_name = bool(failed) and isinstance(one, Display) and _only_names(one)
+        is_name = bool(failed) and isinstance(shown, Display) and _only_names(shown)
         if is_name:
-            failed[-1] = replace(failed[-1], name=str(one).strip())
+            failed[-1] = replace(failed[-1], name=str(shown).strip())
         yield from failed
         failed.clear()
         if not is_name:
-            yield one
+            yield shown
     yield from failed
 
 
-def _as_they_came(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
-    transcript, hosts, of_display = Transcript(), set[int](), set[int]()
+def _in_transcript_order(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
+    """Yield what is left of the outputs once updates and ``clear_output`` are applied, in order.
+
+    The error that ended the cell is left out, and so is an error with the type and message of
+    another, unless a formatter raised it. A widget that was closed is left out, too.
+    """
+    transcript = Transcript()
+    hosts = set[int]()
+    of_display = set[int]()
     for output in outputs:
-        # A transcript has the very bundles and tracebacks of the outputs that were applied to it.
+        # A transcript keeps the very bundles and tracebacks of the outputs, so their identities
+        # tell afterwards which of them the host, or a formatter, made.
         if output.by_host and "data" in output.content:
             hosts.add(id(output.content["data"]))
         if output.is_of_display:
@@ -934,9 +1016,9 @@ def _as_they_came(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]
         transcript.apply(output)
     shown = transcript.outputs()
     errors = [one for one in shown if one["output_type"] == "error"]
-    said = {_said(one) for one in errors if id(one["traceback"]) in of_display}
+    shown_before = {_type_and_message(one) for one in errors if id(one["traceback"]) in of_display}
     if result.error is not None:
-        said.add((result.error.type, result.error.message))
+        shown_before.add((result.error.type, result.error.message))
     for one in shown:
         match one["output_type"]:
             case _ if "data" in one and shown_at_the_end(one["data"], result.widgets) is None:
@@ -945,10 +1027,11 @@ def _as_they_came(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]
                 name = Heading.STDERR if one["name"] == "stderr" else Heading.STDOUT
                 yield _Text(name, one["text"])
             case "error":
-                error, fails = _cell_error(one), id(one["traceback"]) in of_display
+                error = _cell_error(one)
+                fails = id(one["traceback"]) in of_display
                 own = result.error is not None and error.lines == result.error.lines
-                if not own and (fails or _said(one) not in said):
-                    said.add(_said(one))
+                if not own and (fails or _type_and_message(one) not in shown_before):
+                    shown_before.add(_type_and_message(one))
                     yield _ErrorShown(error, of_display=fails)
             case kind:
                 by_host = id(one["data"]) in hosts
@@ -957,31 +1040,35 @@ def _as_they_came(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]
                 yield _ResultShown(display) if kind == "execute_result" else display
 
 
-def _said(error: Mapping[str, Any]) -> tuple[str, str]:
+def _type_and_message(error: Mapping[str, Any]) -> tuple[str, str]:
     return error["ename"], plain(error["evalue"])
 
 
 def left_out(result: Result, more: str = "") -> str:
-    """Return what the policy's caps left out of a cell's output, a line for each kind."""
+    """Return lines on what the policy's caps left out of a cell's output, one for each kind.
+
+    ``more`` is put before "bytes".
+    """
     return "\n".join(
         f"{Heading.LEFT_OUT}{count(number, f'{more}byte')} of {kind} ({kind}_max_bytes)."
         for kind, number in result.left_out.items()
     )
 
 
-def _displayed(displays: Sequence[Display], texts: dict[int, str], limit: int) -> _Unread:
-    """Return displays in one line where each has a short one, else each as it was printed.
+def _displayed(displays: Sequence[Display], texts: dict[int, str], limit: int) -> _LazyPart:
+    """Return displays as one part: in one line if each has a short line, else one after the other.
 
-    ``texts`` has the text of each bundle that was seen: one may be that of many displays.
+    ``texts`` is the cache of the readable texts, by the bundle's identity: many displays may share
+    a bundle.
     """
-    for one in displays:
-        if id(one.data) not in texts:
-            texts[id(one.data)] = readable(one.data)
-    sizes = [len(texts[id(one.data)]) for one in displays]
+    for display in displays:
+        if id(display.data) not in texts:
+            texts[id(display.data)] = readable(display.data)
+    sizes = [len(texts[id(display.data)]) for display in displays]
 
     def read_one(number: int) -> tuple[Display, Cut, frozenset[str]]:
         display = displays[number]
-        cut, hosts = _read(display, texts[id(display.data)].strip("\n").rstrip(), limit)
+        cut, hosts = _cleaned(display, texts[id(display.data)].strip("\n").rstrip(), limit)
         return display, cut if cut.missing else Cut(cut.head.strip("\n").rstrip()), hosts
 
     def make(number: int) -> Cut:
@@ -992,22 +1079,23 @@ def _displayed(displays: Sequence[Display], texts: dict[int, str], limit: int) -
     def read() -> _Part:
         if sum(sizes) <= _MOST_OF_SHORT:
             shown = [_display_text(*read_one(number)[:2]) for number in range(len(displays))]
-            if all(len(each) <= _MAX_NAME and len(each.head.splitlines()) <= 1 for each in shown):
-                names = [verbatim_lines(each.head.strip()) for each in shown]
+            if all(len(line) <= _MAX_NAME and len(line.head.splitlines()) <= 1 for line in shown):
+                names = [verbatim_lines(line.head.strip()) for line in shown]
                 return _Part(Heading.DISPLAYED, _listed(names))
         return _Part.of(Heading.DISPLAYED_TEXTS, joined(sizes, make, _PARTS_GAP, limit))
 
-    return _Unread(sum(sizes), read)
+    return _LazyPart(sum(sizes), read)
 
 
-def _read(display: Display, text: str, limit: int) -> tuple[Cut, frozenset[str]]:
-    """Return the text of a display as a model reads it, and the lines in it that are the host's.
+def _cleaned(display: Display, text: str, limit: int) -> tuple[Cut, frozenset[str]]:
+    """Return the text of a display, cleaned for a model, and the lines in it that are the host's.
 
-    ``text`` is what is readable of it. The first line of a card is the host's, and all of one on a
-    state that was gone back to. Of a page that needs a browser it is said that the model can't see
-    it, unless there is a picture.
+    ``text`` is the display's readable text. The first line of a card is the host's, and so are all
+    lines of a card on a state that was restored. For a page that needs a browser, a note says that
+    the model can't see it, unless the display also has a picture.
     """
-    cut, own = _without_styles(text, limit), own_lines(display.data)
+    cut = _without_styles(text, limit)
+    own = own_lines(display.data)
     if display.by_host:
         lines = [*cut.head.split("\n"), *cut.tail.split("\n")]
         return cut, own | set(lines if OUTCOME_JSON in display.data else lines[:1])
@@ -1022,8 +1110,8 @@ def _read(display: Display, text: str, limit: int) -> tuple[Cut, frozenset[str]]
     if isinstance(page, Frame) and not _pictures(display):
         library = page.library.partition("-")[0]
         what = f"figure of {_LIBRARIES.get(library, library)}" if library else "page"
-        is_pages = bool(text) and text.strip() != str(display).strip()
-        note = _UNSEEN.format(what=what, seen=_ITS_TEXT if is_pages else _NOTHING)
+        has_its_text = bool(text) and text.strip() != str(display).strip()
+        note = _UNSEEN.format(what=what, seen=_ITS_TEXT if has_its_text else _NOTHING)
         hosts.add(note)
         end = (cut.tail if cut.missing else cut.head).removesuffix("\n")
         end = f"{end}\n{note}" if end else note
@@ -1036,9 +1124,10 @@ def _pictures(display: Display) -> list[str]:
 
 
 def _display_text(display: Display, cut: Cut) -> Cut:
-    """Return the text of a display, below or behind the types that it also has.
+    """Return the text of a display, with its other mime types above or before it.
 
-    Of those, the HTML of a text of several lines is not named: a table says the same in both.
+    HTML is not named if the text has several lines: such a display is a table, and says the same
+    in both.
     """
     several = bool(cut.missing) or len(cut.head.splitlines()) > 1
     unnamed = {_PLAIN, _HTML} if several else {_PLAIN}
@@ -1052,8 +1141,8 @@ def _display_text(display: Display, cut: Cut) -> Cut:
 
 
 def _marked(display: Display, limit: int) -> Cut:
-    """Return the text of a display beneath a heading, ``limit`` characters of either end."""
-    cut, hosts = _read(display, readable(display.data), limit)
+    """Return the text of a display, cleaned and marked, with ``limit`` characters of either end."""
+    cut, hosts = _cleaned(display, readable(display.data), limit)
     return cut.to(limit).each(functools.partial(beneath, hosts=hosts)).stripped()
 
 
@@ -1066,18 +1155,18 @@ def _result_part(display: Display, limit: int) -> _Part:
     return _Part.of(Heading.RESULT, Cut(_result_text(display, cut.head), cut.tail, cut.missing))
 
 
-def _itself(part: _Part) -> _Part:
+def _unchanged(part: _Part) -> _Part:
     return part
 
 
 def _result_text(display: Display, text: str) -> str:
-    """Return the text of a value, behind the types of the pictures that it also has."""
+    """Return the text of a value, with the mime types of its pictures before it."""
     pictures = _pictures(display)
     return f"<{', '.join(pictures)}> {text}" if pictures else text
 
 
 def _only_names(display: Display) -> bool:
-    """Return whether a display has nothing but an object's name."""
+    """Return whether a display has nothing but an object's name, such as ``<Figure …>``."""
     return set(display.data) <= {_PLAIN} and is_name(str(display))
 
 
@@ -1094,8 +1183,7 @@ def plain(text: str) -> str:
 def clipped(text: str, room: int) -> str:
     """Return ``text``, or its beginning and its end in at most ``room`` characters.
 
-    Lines are whole where that costs less than half of either. Else what says how much is missing
-    stands in the line that is cut: no piece of a line stands by itself, and could be a heading.
+    See ``Cut.clipped``.
     """
     return Cut(text).clipped(room)
 
@@ -1115,19 +1203,23 @@ def result_of(
     *,
     widgets: Mapping[str, str],
 ) -> Result:
-    """Return the result of a cell; ``content`` is that of an ``execute_reply``.
+    """Return the result of a cell that has ended. Called by ``SandboxFront``.
 
-    ``late`` is text that earlier cells printed since the last result. ``session`` is what the
-    audit log calls the session, ``origin`` the one that it is a fork of.
+    ``content`` is the content of Jupyter's ``execute_reply``. ``late`` is text that earlier cells
+    printed since the last result. ``left_out`` has the number of bytes that the policy's caps left
+    out, by kind. ``session`` is the session's name in the audit log, and ``origin`` the session
+    that its variables were copied from by a fork.
     """
-    outcome, exported = run.outcome, run.exported
-    failed, transcript = content["status"] != "ok", _transcript(outputs)
+    outcome = run.outcome
+    exported = run.exported
+    failed = content["status"] != "ok"
+    transcript = _transcript(outputs)
     shown = transcript.outputs()
     displays = _displays(transcript, shown, outputs)
     status: Status = "ok" if not failed else "failed" if views.failed else "refused"
     if failed and not views.failed and outcome is not None:
         status = outcome.status
-    rich = next((one for kind, one in displays if kind == "execute_result"), None)
+    rich = next((display for kind, display in displays if kind == "execute_result"), None)
     stopped = outcome.stopped if outcome is not None else None
     calls = outcome.tool_calls if outcome is not None else None
     return Result(
@@ -1140,7 +1232,7 @@ def result_of(
         value=_value(outcome) if status == "ok" and outcome is not None else None,
         rich_result=rich,
         error=_cell_error(content) if failed else None,
-        displays=tuple(one for kind, one in displays if kind == "display_data"),
+        displays=tuple(display for kind, display in displays if kind == "display_data"),
         pages=tuple(
             plain(page["data"][_PLAIN]) for page in content.get("payload", ()) if "data" in page
         ),
@@ -1181,7 +1273,7 @@ def _provenance(views: Views, session: str, origin: Origin | None) -> Provenance
 
 
 def _value(outcome: Outcome) -> Any:
-    """Return the value of a cell that ran, as its guest says; None where that is none."""
+    """Return the decoded value of a cell that ran; None if its guest sent none that is valid."""
     try:
         return arrays.checked_small(outcome.value)
     except ValueError:
@@ -1191,7 +1283,7 @@ def _value(outcome: Outcome) -> Any:
 def _transcript(outputs: Iterable[Output]) -> Transcript:
     """Return what a cell shows in the end.
 
-    What widgets capture is among it: a result has no widgets that would show it.
+    Outputs that an output widget captured are included, because a result shows no widgets.
     """
     transcript = Transcript()
     for output in _of_cell(outputs):
@@ -1200,49 +1292,55 @@ def _transcript(outputs: Iterable[Output]) -> Transcript:
 
 
 def logged(result: Result, room: int = MOST_LOGGED) -> str:
-    """Return what a cell wrote and displayed, and what the host added, as text in that order.
+    """Return what a cell printed and displayed, and what the host added, as a text in that order.
 
-    For frameworks that show their model a log, and behind it the value that the cell ended in,
-    which ``value_text`` has. No line of a cell's reads as one of the host's; the last one is ended.
-    Beyond ``room`` characters the log has its beginning and its end, and says at the end what the
-    policy left out, as the line on that may be cut: little more of what the cell showed is read.
+    For agent frameworks that show their model a log, and then the cell's value, which
+    ``value_text`` returns. No line of the cell's reads as a line of the host's. The last line ends
+    with a newline. A log of more than ``room`` characters keeps its beginning and its end, and
+    repeats at the end what the policy's caps left out, since the line on that may be cut away.
+    Little more of the outputs than is returned is cleaned.
     """
     parts = list(_logged_parts(result, room))
-    log = joined([one.size for one in parts], lambda at: _in_log(parts[at].read()), "", room)
-    said = left_out(result)
-    behind = f"\n{said}\n" if said and (log.missing or len(log) > room) else ""
+    log = joined([part.size for part in parts], lambda at: _in_log(parts[at].read()), "", room)
+    left = left_out(result)
+    behind = f"\n{left}\n" if left and (log.missing or len(log) > room) else ""
     return log.clipped(room - len(behind)) + behind if len(behind) < room else log.clipped(room)
 
 
-def _logged_parts(result: Result, limit: int) -> Iterator[_Unread]:
-    """Yield the parts of a log, of each at least ``limit`` characters of either end."""
-    gaps, outputs = _gaps(result.outputs), list[Output]()
-    for one in result.outputs:
-        if one.late:
+def _logged_parts(result: Result, limit: int) -> Iterator[_LazyPart]:
+    """Yield the parts of a log, each with at least ``limit`` characters of either end."""
+    gaps = _gaps(result.outputs)
+    outputs = list[Output]()
+    for output in result.outputs:
+        if output.late:
             continue
-        if _is_notice(one):  # it is no part of the cell's own stream
-            bundle = {"data": {_PLAIN: _notice(one)}, "metadata": {}}
-            outputs.append(Output("display_data", bundle, one.metadata))
-        elif not one.ours or OUTCOME_JSON in one.content["data"]:
-            outputs.append(one)  # others are for the program: gaps, the files that it is handed
+        if _is_notice(output):  # a display, so that it is not joined to the cell's own stream
+            bundle = {"data": {_PLAIN: _notice(output)}, "metadata": {}}
+            outputs.append(Output("display_data", bundle, output.metadata))
+        elif not output.ours or OUTCOME_JSON in output.content["data"]:
+            # Of cellblock's cards, only those on a restored state. The others are for the program:
+            # gaps in enforcement, and the files that were copied out.
+            outputs.append(output)
     if late := result.late_output.strip() and result.late_output:
-        yield _Unread(len(late), functools.partial(_printed, Heading.LATE, late, limit, gaps))
+        yield _LazyPart(len(late), functools.partial(_printed, Heading.LATE, late, limit, gaps))
     for shown in _in_order(result, outputs):
         match shown:
             case _Text(text=text):
-                yield _Unread(len(text), functools.partial(_printed, None, text, limit, gaps))
+                yield _LazyPart(len(text), functools.partial(_printed, None, text, limit, gaps))
             case Display():
-                yield _Unread(_length(shown), functools.partial(_display_logged, shown, limit))
+                yield _LazyPart(_length(shown), functools.partial(_display_logged, shown, limit))
             case _ErrorShown(error=error):
                 size = len(error.message) + 1
-                yield _Unread(size, functools.partial(_error_logged, shown))
-    behind = [_pages(result, limit), *_failed_program(result)]
-    yield from (_Unread(len(one), functools.partial(_itself, one)) for one in behind if one.text)
+                yield _LazyPart(size, functools.partial(_error_logged, shown))
+    last = [_pages(result, limit), *_failed_program(result)]
+    yield from (_LazyPart(len(one), functools.partial(_unchanged, one)) for one in last if one.text)
 
 
 def _length(display: Display) -> int:
-    """Return about how long a display's text is, without reading it."""
-    return 1 + max((len(one) for one in display.data.values() if isinstance(one, str)), default=0)
+    """Return about how long a display's text is, without extracting it from HTML."""
+    return 1 + max(
+        (len(value) for value in display.data.values() if isinstance(value, str)), default=0
+    )
 
 
 def _error_logged(shown: _ErrorShown) -> _Part:
@@ -1250,14 +1348,15 @@ def _error_logged(shown: _ErrorShown) -> _Part:
 
 
 def _printed(heading: Heading | None, text: str, limit: int, hosts: Collection[str]) -> _Part:
+    """Return printed text as a part of a log, with the newline at its end if it has one."""
     cut = _without_styles(text, limit).to(limit).each(functools.partial(beneath, hosts=hosts))
-    if text.endswith("\n"):  # which ``beneath`` does not return
+    if text.endswith("\n"):  # `beneath` drops it
         cut = Cut(cut.head, f"{cut.tail}\n", cut.missing) if cut.missing else Cut(f"{cut.head}\n")
     return _Part.of(heading, cut)
 
 
 def _in_log(part: _Part) -> Cut:
-    """Return a part with its last line ended; what is empty has no line."""
+    """Return a part with a newline at its end, unless it is empty."""
     head, tail = f"{part.heading or ''}{part.text}", part.tail
     if part.missing:
         return Cut(head, _lines(tail), part.missing)
@@ -1265,36 +1364,40 @@ def _in_log(part: _Part) -> Cut:
 
 
 def _lines(text: str) -> str:
-    """Return ``text`` with its last line ended."""
+    """Return ``text`` with a newline at its end, unless it is empty."""
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
 def value_text(result: Result, room: int = MOST_LOGGED) -> str | None:
-    """Return the text of the value that a cell ended in, as ``to_string`` has it.
+    """Return the text of a cell's value, as ``to_string`` has it; None if the cell has no value.
 
-    Beyond ``room`` characters that is its beginning and its end.
+    A text of more than ``room`` characters keeps its beginning and its end.
     """
     if result.result is None:
         return None
     display = result.rich_result or Display({_PLAIN: result.result})
     data = shown_at_the_end(display.data, result.widgets) or {}
-    cut = _read(replace(display, data=data), readable(data), room)[0].to(room)
+    cut = _cleaned(replace(display, data=data), readable(data), room)[0].to(room)
     cut = Cut(_result_text(display, cut.head), cut.tail, cut.missing)
     return cut.each(verbatim_lines).clipped(room)
 
 
 def _display_logged(display: Display, limit: int) -> _Part:
-    """Return a display as lines; a table of the host's has names of the cell's in it."""
+    """Return a display as a part of a log.
+
+    A card of the host's stands beneath a heading, unless it begins with one: names that the cell
+    chose may be in it, so the reader must know whose lines they are.
+    """
     cut = _marked(display, limit)
     if display.by_host:
-        says_itself = reads_as_heading(cut.head.partition("\n")[0])
-        return _Part.of(None if says_itself else Heading.CARD, cut)
+        has_heading = reads_as_heading(cut.head.partition("\n")[0])
+        return _Part.of(None if has_heading else Heading.CARD, cut)
     return _Part.of(None, cut) if cut else _Part(Heading.DISPLAYED, f"<{', '.join(display.data)}>")
 
 
 def _gaps(outputs: Iterable[Output]) -> frozenset[str]:
-    """Return the host's lines in a cell's streams, which say what is left out there."""
-    texts = (without_styles(one.content["text"]) for one in outputs if one.is_gap)
+    """Return the lines that the host put into a cell's streams, on what is left out there."""
+    texts = (without_styles(output.content["text"]) for output in outputs if output.is_gap)
     lines = (line for text in texts for line in text.splitlines())
     return frozenset(line for line in lines if line.startswith(Heading.NOTICE))
 
@@ -1308,14 +1411,14 @@ def _notice(output: Output) -> str:
 
 
 def _stream_text(shown: Sequence[Mapping[str, Any]], name: str) -> str:
-    return "".join(one["text"] for one in shown if one.get("name") == name)
+    return "".join(output["text"] for output in shown if output.get("name") == name)
 
 
 def _displays(
     transcript: Transcript, shown: Sequence[Mapping[str, Any]], outputs: Sequence[Output]
 ) -> list[tuple[str, Display]]:
-    """Return displays and results, each with its type."""
-    # A transcript has the very bundles of the outputs that were applied to it.
+    """Return displays and the result, each with the type of its output."""
+    # A transcript keeps the very bundles of the outputs, so identity tells which are the host's.
     hosts = {id(one.content["data"]) for one in outputs if one.by_host and "data" in one.content}
     ids = {at: name for name, positions in transcript.displays.items() for at in positions}
     return [
@@ -1329,8 +1432,10 @@ def _displays(
 
 
 def _cell_error(content: Mapping[str, Any]) -> CellError:
+    """Return the error in the content of a reply or of an ``error`` output."""
     lines = tuple(content.get("traceback", ()))
-    message, traceback = plain(content.get("evalue", "")), plain("\n".join(lines))
+    message = plain(content.get("evalue", ""))
+    traceback = plain("\n".join(lines))
     return CellError(content.get("ename", ""), message, traceback, lines)
 
 
@@ -1340,9 +1445,10 @@ def _denial(finding: Finding) -> Denial:
 
 def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
     state: Any = "kept" if stopped.kept else "gone" if stopped.restored is None else "restored"
-    said = plain("\n".join(content.get("traceback", ())))
-    limit, frames = cell_status.stop_reason(stopped, views.in_force)[1], cell_status.frames(stopped)
-    return Stop(stopped.why, limit, state, said, frames)
+    message = plain("\n".join(content.get("traceback", ())))
+    limit = cell_status.stop_reason(stopped, views.in_force)[1]
+    frames = cell_status.frames(stopped)
+    return Stop(stopped.why, limit, state, message, frames)
 
 
 def _tool_call(record: CallRecord) -> ToolCall:

@@ -1,6 +1,16 @@
-"""Sandboxes on an asyncio loop: ``AsyncSandbox``, and pools whose guests are forks of one zygote.
+"""Sandboxes on an asyncio loop: ``AsyncSandbox``, and ``AsyncSandboxPool``, which shares a zygote.
 
-A sandbox without a pool has one of its own, so they are in one module.
+The MCP server, ``cellblock run``, the integrations and ``api.blocking`` are built on these two
+classes; programs with a loop use them directly. They are in one module because every sandbox has a
+pool: one that is created without a pool makes a pool for itself alone.
+
+- A **pool** owns the policy as it was resolved (``SessionConfig``), the zygote that the guests are
+  forked from, and the scratch folder that holds its sandboxes' folders.
+- A **sandbox** owns one session with its front, output log and audit log, its folder in the pool's
+  scratch folder, and its forks.
+
+A sandbox is opened once, and is used on the loop that opened it. A lock makes the calls that need
+the guest (``execute``, ``variables``, ``get``, ``upload``, ``fork`` …) run one after the other.
 """
 
 from __future__ import annotations
@@ -129,7 +139,7 @@ class AsyncioReactor:
             self._loop.remove_writer(fd)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call ``action`` in ``seconds``; the loop logs what it raises, and goes on (P6)."""
+        """Call ``action`` after ``seconds``. If it raises, asyncio logs that and goes on (P6)."""
         return self._loop.call_later(seconds, action)
 
     def expect(self) -> None:
@@ -144,13 +154,14 @@ class AsyncioReactor:
 
 _NOT_OPEN: Final = "the pool is not open: use `async with AsyncSandboxPool(…) as pool:`"
 UNSAFE_REMEDY: Final = "Pass allow_unsafe=True"
-#: What IPython imports at a guest's first cell and first result; a pool's zygote imports it once.
+#: Modules that IPython imports at a guest's first cell and first result. A pool's zygote imports
+#: them, so that its guests need not.
 _PRELOAD: Final = ("hashlib", "IPython.core.logger")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _OpenPool:
-    """What an open pool has."""
+    """The parts that a pool has while it is open."""
 
     config: SessionConfig
     reactor: AsyncioReactor
@@ -159,17 +170,18 @@ class _OpenPool:
 
 
 class AsyncSandboxPool:
-    """Makes sandboxes that share a zygote, so that each starts in milliseconds.
+    """A maker of sandboxes that share a zygote, so that each starts in milliseconds.
 
     Every sandbox has a guest, a session, a scratch folder and an audit log of its own. ``policy``
-    is a preset's name, a file, or a ``Policy``; ``tools`` are functions that cells may call, beside
-    the policy's own; ``project`` is the folder that ``{project}`` stands for: without one cells
-    have a private folder and no file of the user's, whatever the policy says of ``{project}``;
-    ``operators`` is the policy that this one was made narrower from, see ``narrowed``.
-    Belongs to the loop that it was opened on, and to its thread.
+    is the name of a preset, a TOML file or a ``Policy``. ``tools`` are functions that cells may
+    call, in addition to the tools of the policy. ``project`` is the folder that ``{project}``
+    stands for in the policy; without it, cells have a private folder and none of the user's files,
+    whatever the policy says about ``{project}``. ``allow_unsafe`` permits a policy of mode unsafe.
+    ``operators`` is the operator's policy if ``policy`` is a narrower version of it; ``narrowed``
+    sets it. Use a pool only on the loop that opened it.
 
-    A policy whose backend gives guests no folder of their own (``docker``) takes a zygote for each
-    sandbox; the pool then only keeps the arguments.
+    If the backend can't give each guest a folder of its own (``docker``), every sandbox starts its
+    own zygote, and the pool only supplies the arguments.
     """
 
     def __init__(
@@ -182,26 +194,28 @@ class AsyncSandboxPool:
         operators: Policy | None = None,
     ) -> None:
         self._policy = str(policy) if isinstance(policy, Path) else policy
-        #: What ``policy`` was made narrower from, if it was: see ``narrowed``.
+        #: The policy that ``policy`` is a narrower version of, or None: see ``narrowed``.
         self._operators = operators
         self._functions = tools
-        #: The functions among them that nobody is asked about (``UNASKED``).
+        #: Names of the functions whose calls need no approval (``UNASKED``).
         self.unasked = frozenset[str]()
         self._tools: tuple[Tool, ...] = ()
-        self._project, self._allow_unsafe = project, allow_unsafe
-        #: Makes what runs the tools that were given, if any were, under a policy.
+        self._project = project
+        self._allow_unsafe = allow_unsafe
+        #: Makes the runner of ``tools`` under a policy; None if the program gave no tools.
         self.make_tools: Callable[[Policy], InProcessTools] | None = None
-        #: Whether this is one sandbox's own: nobody else has guests of its zygote.
+        #: Whether the pool belongs to one sandbox, so that no other uses its zygote.
         self.is_of_one = False
-        #: Whether async tools run on a loop of their own: one that blocks blocks no cell then.
+        #: Whether async tools run on a loop of their own, where a tool that blocks blocks no cell.
         self.has_tools_loop = False
-        #: Who answers what is asked of a sandbox's cells, and keeps what they staged.
-        self.answered_by, self.kept_by = PROGRAM, BY_PROGRAM
+        #: The words for whoever answers approvals, and for whoever keeps staged files.
+        self.answered_by = PROGRAM
+        self.kept_by = BY_PROGRAM
         self._open: _OpenPool | None = None
         self._numbers = itertools.count(1)
-        #: Sandboxes that are open and not garbage.
+        #: The open sandboxes. A weak set: a sandbox that its program forgot may be collected.
         self.sandboxes: weakref.WeakSet[AsyncSandbox] = weakref.WeakSet()
-        #: The zygote that has had a guest ready.
+        #: The zygote that a guest became ready from; see ``is_warm``.
         self._warm: Zygote | None = None
 
     async def __aenter__(self) -> Self:
@@ -212,9 +226,10 @@ class AsyncSandboxPool:
         await self.close()
 
     async def open(self) -> None:
-        """Read the policy and have a zygote prepare itself; that is not waited for.
+        """Read the policy and start the zygote, without waiting until the zygote is ready.
 
-        Raises PolicyError, BackendError, StartError: what a kernel would show on every cell.
+        Does nothing if the pool is open. Raises PolicyError, BackendError and StartError: the
+        errors that a kernel would show on every cell.
         """
         if self._open is not None:
             return
@@ -237,7 +252,10 @@ class AsyncSandboxPool:
             raise
 
     def _resolve(self, scratch: Path) -> SessionConfig:
-        """Return the configuration of sessions. Raises the error that there is instead."""
+        """Return the configuration that the pool's sessions share. Called in a worker thread.
+
+        Raises PolicyError, BackendError or StartError if there can be none.
+        """
         if self._functions:
             self._register(self._functions)
         options = SessionOptions(
@@ -253,22 +271,25 @@ class AsyncSandboxPool:
             raise config
         if self._operators is None:
             return config
-        # A narrower policy: its folders must still be where they were when it was made.
-        asked, found = self._policy, paths.without_scratch(config.policy, scratch)
-        if not isinstance(asked, Policy) or found.digest() != asked.digest():
-            what, remedy = "a folder that it names was moved meanwhile", "Run it again."
-            raise PolicyError(what, file=found.name, remedy=remedy)
+        # The policy is a narrower version of the operator's, with paths that were resolved when it
+        # was made. Its folders must still be where they were then.
+        narrower = self._policy
+        resolved = paths.without_scratch(config.policy, scratch)
+        if not isinstance(narrower, Policy) or resolved.digest() != narrower.digest():
+            what = "a folder that it names was moved meanwhile"
+            remedy = "Run it again."
+            raise PolicyError(what, file=resolved.name, remedy=remedy)
         operators = paths.with_scratch(self._operators, scratch)
         return msgspec.structs.replace(config, operators=operators)
 
-    def _register(self, given: Tools) -> None:
-        """Make tools of functions. Raises PolicyError for the first that can't be one."""
+    def _register(self, functions: Tools) -> None:
+        """Make tools of functions. Raises PolicyError for the first that can't be a tool."""
         from cellblock.host.services.tools import registry, runner  # noqa: PLC0415 - pydantic
 
-        tools = registry.register_functions(given)
+        tools = registry.register_functions(functions)
         self._tools = tuple(one.tool for one in tools.values())
-        by_name = given.items() if isinstance(given, dict) else ()
-        self.unasked = frozenset(name for name, one in by_name if hasattr(one, UNASKED))
+        by_name = functions.items() if isinstance(functions, dict) else ()
+        self.unasked = frozenset(name for name, function in by_name if hasattr(function, UNASKED))
 
         def make(policy: Policy) -> InProcessTools:
             return runner.InProcessTools(
@@ -282,14 +303,18 @@ class AsyncSandboxPool:
         self.make_tools = make
 
     def _folder(self) -> Path | None:
-        """Return the project folder, if one was given. Raises PolicyError where it is not there."""
+        """Return the real path of the project folder, or None without ``project``.
+
+        Raises PolicyError if the folder does not exist.
+        """
         if self._project is None:
             return None
         try:
             return Path(self._project).resolve(strict=True)
         except OSError as exc:
             file = self._policy if isinstance(self._policy, str) else self._policy.name
-            value, remedy = repr(str(self._project)), "Name a folder that is there."
+            value = repr(str(self._project))
+            remedy = "Name a folder that is there."
             what = f"no such folder: {exc.strerror}"
             raise PolicyError(what, file=file, key="project", value=value, remedy=remedy) from None
 
@@ -305,12 +330,12 @@ class AsyncSandboxPool:
         snapshots: bool = True,
         notebook: str = "",
     ) -> AsyncSandbox:
-        """Return a sandbox that is yet to be opened; see ``AsyncSandbox``.
+        """Return a sandbox that the caller must open; ``AsyncSandbox`` explains the arguments.
 
-        ``cwd`` is the folder that its cells run in: beneath one that they may read. ``notebook``
-        is the file that they are of, where that has made the policy narrower. Without
-        ``snapshots`` a killed cell costs the variables, and each cell a millisecond or two less;
-        a policy that has them ``always`` takes them anyhow.
+        ``cwd`` is the folder that the cells run in; it must lie in a folder that they may read.
+        ``notebook`` is the notebook file whose metadata made the policy narrower, if any did. With
+        ``snapshots`` false, a cell that is killed takes the variables with it, and each cell is a
+        millisecond or two faster; a policy with ``snapshots = "always"`` overrides that.
         """
         return AsyncSandbox(
             inputs=inputs,
@@ -325,16 +350,18 @@ class AsyncSandboxPool:
         )
 
     async def close(self) -> None:
-        """End every sandbox and the zygote; nothing of them is left."""
-        for one in tuple(self.sandboxes):
-            await one.close()
-        was, self._open = self._open, None
-        if was is not None:
-            zygote = was.zygote.close()
+        """Close every sandbox, end the zygote and remove the scratch folder."""
+        for sandbox in tuple(self.sandboxes):
+            await sandbox.close()
+        was_open, self._open = self._open, None
+        if was_open is not None:
+            zygote = was_open.zygote.close()
             if zygote is None or await in_thread(zygote.wait):
-                await in_thread(_remove, was.scratch)
-            else:  # it goes on removing
-                release_scratch(str(was.scratch))
+                await in_thread(_remove, was_open.scratch)
+            else:
+                # The zygote is still ending guests and removing their folders. Without its lock,
+                # a later sweep removes the scratch folder.
+                release_scratch(str(was_open.scratch))
 
     # --- for sandboxes ------------------------------------------------------------------------
 
@@ -346,13 +373,14 @@ class AsyncSandboxPool:
 
     @property
     def config(self) -> SessionConfig:
-        """The policy, backend and plan of its sandboxes. Raises GuestError if it is not open."""
+        """The policy, backend and plan of the sandboxes. Raises GuestError unless it is open."""
         return self._live.config
 
     def narrowed(self, policy: Policy) -> AsyncSandboxPool:
-        """Return a pool under ``policy``, which is narrower than this one's; open and close it.
+        """Return a pool under ``policy``, a narrower version of this pool's policy.
 
-        Opening it raises PolicyError where a folder that the policy names has been moved.
+        The caller opens and closes the new pool. Opening raises PolicyError if a folder that the
+        policy names has been moved since.
         """
         scratch = Path(self.config.prepare.scratch)
         operators = paths.without_scratch(self.config.policy, scratch)
@@ -361,31 +389,34 @@ class AsyncSandboxPool:
     def copy(
         self, policy: str | Policy | None = None, operators: Policy | None = None
     ) -> AsyncSandboxPool:
-        """Return a pool that is made as this one, or under another policy."""
-        made = AsyncSandboxPool(
+        """Return a closed pool with this pool's arguments, or with another policy."""
+        pool = AsyncSandboxPool(
             policy or self._policy,
             tools=self._functions,
             project=self._project,
             allow_unsafe=self._allow_unsafe,
             operators=operators if policy else self._operators,
         )
-        made.has_tools_loop = self.has_tools_loop
-        made.answered_by, made.kept_by = self.answered_by, self.kept_by
-        return made
+        pool.has_tools_loop = self.has_tools_loop
+        pool.answered_by, pool.kept_by = self.answered_by, self.kept_by
+        return pool
 
     def readable_folder(self, path: str | Path) -> str | None:
-        """Return the real path of a folder, if cells may read it."""
+        """Return the real path of a folder, or None if cells may not read it or it isn't there.
+
+        ``path`` is absolute, or relative to the project.
+        """
         plan = self.config.prepare.plan
         real = os.path.realpath(Path(self.config.project, path))
         readable = any(within(real, root) for root in (*plan.read_roots, *plan.write_roots))
-        # Unlike pathlib's `is_dir`, this raises nothing for a folder that can't be looked at. With
-        # the slash it is true of folders alone.
+        # Unlike pathlib's `is_dir`, `access` does not raise for a folder whose parent can't be
+        # searched. The slash at the end makes it fail for anything but a folder.
         return real if readable and os.access(f"{real}/", os.F_OK) else None
 
     def config_for(self, inputs: Mapping[str, Any], cwd: str | None) -> SessionConfig:
-        """Return the config for one sandbox, with a folder of its own where there may be several.
+        """Return the configuration of one sandbox, and make its folder if the zygote is shared.
 
-        Raises InputError.
+        Raises InputError if ``inputs`` are not JSON data.
         """
         encoded = encode_inputs(inputs)
         folder = Path(self.config.prepare.scratch)
@@ -401,24 +432,30 @@ class AsyncSandboxPool:
         make_tools: MakeTools | None,
         on_left: Callable[[], None],
     ) -> Session:
-        """Return a session whose guests are forks of the zygote."""
+        """Return a session whose guests are forked from the pool's zygote.
+
+        ``on_left`` is called when the session has ended and its guests are gone.
+        """
         live = self._live
         zygotes = ZygoteSource(live.reactor, live.zygote, place_of(config.prepare), on_left)
         return open_session(config, live.reactor, front, zygotes, make_tools)
 
     @property
     def is_warm(self) -> bool:
-        """Whether a guest of its zygote was ready once, so that the next is in milliseconds."""
+        """Whether the zygote is prepared: it has had a guest ready, so the next takes milliseconds.
+
+        A zygote that replaced one that died has to prepare first.
+        """
         zygote = self._open.zygote.zygote if self._open is not None else None
         return zygote is not None and zygote is self._warm
 
     def set_warm(self) -> None:
-        """Record that a guest of its zygote is ready."""
+        """Record that a guest of the present zygote became ready."""
         self._warm = self._open.zygote.zygote if self._open is not None else None
 
 
 def _remove(scratch: Path) -> None:
-    """Remove a scratch folder, and the layers that are named like it if nothing is in them."""
+    """Remove a scratch folder, and its layers (which have the same name) if nothing is staged."""
     remove_scratch(str(scratch))
     changes.end(scratch_name(scratch))
 
@@ -428,16 +465,19 @@ def _remove(scratch: Path) -> None:
 _LOG: Final = logging.getLogger("cellblock")
 #: Seconds that an interrupted cell has before it is killed.
 INTERRUPT_TIMEOUT: Final = 2.0
-#: Seconds that guests have to be gone once they were killed; then they are the zygote's to end.
+#: Seconds that ``close`` waits for killed guests to be gone; after that the zygote ends them.
 GUESTS_END_TIMEOUT: Final = 5.0
-#: Seconds that async tools have to end.
+#: Seconds that ``close`` waits for async tools to end.
 TOOLS_END_TIMEOUT: Final = 1.0
+#: Characters of a variable's name that are shown, and of a reason in a session file.
 _LONGEST_NAME: Final = 200
-#: Characters of a type's name, and of a shape.
+#: Characters of a type's name, and of a shape, that are shown.
 _LONGEST_TYPE: Final = 60
 _SHAPE: Final = re.compile("[0-9]+( by [0-9]+)*")
+#: Characters of a reason that a guest gives.
 _LONGEST_WHY: Final = 500
-#: Variables of a saved session that are set in one step, and bytes of them, or one that has more.
+#: Variables of a saved session that are set by one request, and the bytes of their values. A value
+#: that is larger has a request of its own.
 _MOST_AT_ONCE: Final = 1_000
 _MOST_BYTES_AT_ONCE: Final = 4 << 20
 _UNSETTABLE: Final = "can't be set: name a variable, without _ in front"
@@ -455,13 +495,15 @@ FORKED: Final = "a sandbox belongs to the process that opened it; open another o
 
 
 class AsyncSandbox:
-    """Runs cells in a confined process, one after another and under a policy.
+    """A sandbox: runs cells one after another in a confined process, under a policy.
 
-    Takes what ``Sandbox`` takes; async ``tools`` run on this loop. Without ``snapshots`` a killed
-    cell costs the variables; ``notebook`` is the file that has made the policy narrower.
+    The arguments are those of ``Sandbox``, but async ``tools`` run on this loop. With ``snapshots``
+    false, a cell that is killed takes the variables with it. ``notebook`` is the notebook file
+    whose metadata made the policy narrower, if any did.
 
-    Variables live from cell to cell, and are as before a cell that was killed. It belongs to the
-    loop on which it is opened: use it there alone; calls of ``execute`` at once run in turn.
+    Variables live from cell to cell. If a cell is killed, they are restored to what they were
+    before it. Use a sandbox only on the loop that opened it. Concurrent calls of ``execute`` run
+    one after the other.
     """
 
     def __init__(
@@ -487,41 +529,50 @@ class AsyncSandbox:
             policy, tools=tools, project=project, allow_unsafe=allow_unsafe
         )
         self.pool.is_of_one = pool is None
-        self._inputs, self._ask, self._approve = dict(inputs or {}), input, approve
+        self._inputs = dict(inputs or {})
+        self._ask = input
+        self._approve = approve
         self._env = dict(env or {})
         self._prompt: ProgramPrompt | None = None
-        self._artifacts, self._cwd, self._snapshots = artifacts, cwd, snapshots
+        self._artifacts = artifacts
+        self._cwd = cwd
+        self._snapshots = snapshots
         self._notebook = notebook
         self._config: SessionConfig | None = None
-        #: What cells write to the project, where the policy stages that.
+        #: The files that cells wrote to the project, if the policy stages them.
         self.staged: Staged | None = None
-        #: Files that the program put there, as they were then; since when others are cells'.
+        #: Files that ``upload`` wrote, by path, as they were then: ``files`` doesn't count them as
+        #: changed by cells until they differ from that.
         self._uploaded: dict[str, exchange.Put] = {}
+        #: When the session began, in seconds since 1970: files older than that are not cells'.
         self._began = 0.0
-        #: Seconds that the guest took to list variables after the last cell: models get both that
-        #: and pictures with a cell's result, by one deadline.
+        #: Seconds that the guest took to list variables after the last cell. A model gets that list
+        #: and the pictures with the cell's result, so both share one deadline (``images``).
         self._listed = 0.0
         self._front: SandboxFront | None = None
         self._tools: InProcessTools | None = None
+        #: Held by the call that uses the guest (``_turn``).
         self._lock = asyncio.Lock()
         self._guests_ended = asyncio.Event()
         #: Whether ``open`` was called.
         self.was_opened = self._closed = False
         self._process = os.getpid()
-        #: The sandbox that this one is a fork of, and the open forks of this one.
+        #: The sandbox that this one was forked from, and the open forks of this one.
         self.parent: AsyncSandbox | None = None
         self.forks: list[AsyncSandbox] = []
-        #: Whether this is a fork that has its parent's folder; else the folder that it has in that,
-        #: and the set of all of these, in which it counts for this fork alone.
-        self._is_alike = False
+        #: Whether this is a fork that uses its parent's scratch folder.
+        self._shares_folder = False
+        #: If not: the fork's folder, which lies in its parent's scratch folder, and the set of all
+        #: forks' folders there. What is in a folder of that set counts for its fork alone.
         self._own_folder: ForksFolder | None = None
         self._forks_folders = set[ForksFolder]()
         self._removing: asyncio.Future[None] | None = None
-        #: What its log and those of its forks have together, and those before it in an MCP session.
+        #: Bytes written to the audit logs of this sandbox and its forks, and of the sandboxes
+        #: before it in an MCP session: together they have one bound.
         self.log_written = Counter[str]()
 
     async def __aenter__(self) -> Self:
-        if self.parent is None:  # a fork is open
+        if self.parent is None:  # a fork is made open
             await self.open()
         return self
 
@@ -529,16 +580,19 @@ class AsyncSandbox:
         await self.close()
 
     async def open(self) -> None:
-        """Wait until a guest is locked and ready.
+        """Start the session, and wait until a guest is locked and ready.
 
-        Raises PolicyError, InputError, BackendError and GuestError: what a kernel would show on
-        every cell.
+        Raises PolicyError, InputError, BackendError and GuestError: the errors that a kernel would
+        show on every cell. The sandbox is closed then.
         """
         if self.was_opened:
             raise GuestError(OPENED_ONCE)
-        self.was_opened, self._process = True, os.getpid()
+        self.was_opened = True
+        self._process = os.getpid()
         if not self._owns_pool and not self.pool.config.shareable:
-            self._owns_pool, self.pool = True, self.pool.copy()
+            # Sandboxes can't share a zygote under this backend: this one gets a pool of its own.
+            self._owns_pool = True
+            self.pool = self.pool.copy()
         try:
             if self._owns_pool:
                 await self.pool.open()
@@ -550,50 +604,64 @@ class AsyncSandbox:
             raise
 
     def _begin(self, config: SessionConfig, inherited: Views | None = None) -> Session:
-        """Build the session and start its guest, unless that is to be ``inherited``; return it."""
-        self._config, self._began = config, time.time()
+        """Build the session and its front, and start a guest; return the session.
+
+        With ``inherited``, the views of the parent, no guest is started: the caller lets the
+        session adopt a copy of the parent's guest.
+        """
+        self._config = config
+        self._began = time.time()
         views = Views(config, _warn)
         views.how_to_keep = self.pool.kept_by
         self._loop = asyncio.get_running_loop()
         folder = default_path().parent / "output"
         kept = OutputLog(folder, views.kept_bytes(), output_log.SHORT_PAGE)
-        self._kept, self._audit = kept, open_audit(views.in_force, self.log_written)
+        self._kept = kept
+        self._audit = open_audit(views.in_force, self.log_written)
         self._front = front = SandboxFront(views, kept, self._audit, self._ask)
         front.inherited = inherited
         if self._approve is not None:
             self._prompt = ProgramPrompt(self._approve, front)
             front.approver = approver_of(config.policy, front, self._prompt, self.pool.answered_by)
-        asked = approval_of(config.policy, front)
-        if self.pool.unasked and asked is not None:
-            front.approval = AllowNamed(self.pool.unasked, asked)
+        approval = approval_of(config.policy, front)
+        if self.pool.unasked and approval is not None:
+            front.approval = AllowNamed(self.pool.unasked, approval)
         record_start(config, front)
-        make, make_tools = self.pool.make_tools, None
+        make = self.pool.make_tools
+        make_tools = None
         if make is not None:
 
             def make_tools(policy: Policy) -> InProcessTools:
-                self._tools = made = make(policy)
-                return made
+                self._tools = tools = make(policy)
+                return tools
 
-        made = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
-        front.session, self.staged = made, views.staged
+        session = self.pool.open_session(config, front, make_tools, self._guests_ended.set)
+        front.session = session
+        self.staged = views.staged
         self.pool.sandboxes.add(self)
-        made.requests.supervisor.awaits_fork = inherited is not None
-        made.start(None if self.parent is None else self.parent.session_of())
-        return made
+        session.requests.supervisor.awaits_fork = inherited is not None
+        session.start(None if self.parent is None else self.parent.session_of())
+        return session
 
     def _own_config(self) -> SessionConfig:
+        """Return the pool's configuration with this sandbox's folder, inputs and options.
+
+        Raises PolicyError for a ``cwd`` that cells can't read, and InputError for the inputs.
+        """
         cwd = None if self._cwd is None else self.pool.readable_folder(self._cwd)
         if self._cwd is not None and cwd is None:
-            what, remedy = "no folder that cells can read", "Name one beneath a read root."
+            what = "no folder that cells can read"
+            remedy = "Name one beneath a read root."
             if not self.pool.config.has_project:
                 remedy += " Without project= there is none in the project."
-            name, value = self.pool.config.policy.name, repr(os.fspath(self._cwd))
+            name = self.pool.config.policy.name
+            value = repr(os.fspath(self._cwd))
             raise PolicyError(what, file=name, key="cwd", value=value, remedy=remedy)
         config = self.pool.config_for(self._inputs, cwd)
         self._config = config = config.with_variables(self._env) if self._env else config
         if self._artifacts is not None:
             path = Path(self._artifacts).absolute()
-            # Without links, but for the last part: it may not exist.
+            # Only the links in its parent are resolved: the folder itself need not exist yet.
             config = config.with_artifacts(f"{os.path.realpath(path.parent)}/{path.name}")
         if not self._snapshots and config.policy.snapshots == "auto":
             off = config.policy.replace(snapshots="off")
@@ -603,6 +671,7 @@ class AsyncSandbox:
 
     @property
     def _live(self) -> SandboxFront:
+        """The front. Raises GuestError if the sandbox is not open, or open in another process."""
         if self._front is None or self._closed:
             raise GuestError(NOT_OPEN)
         if self._process != os.getpid():
@@ -618,15 +687,18 @@ class AsyncSandbox:
         may_ask: bool = True,
         cell: str = "",
     ) -> Result:
-        """Run a cell and return what came of it; a cell's failure is a result, not an exception.
+        """Run a cell and return its result. A cell that fails has a result too, not an exception.
 
-        ``code`` is its source, ``timeout`` the seconds that it may run, where the policy does not
-        allow fewer. ``on_output`` is called with each output as it comes, in order, until the next
-        cell runs; what it raises is printed. With ``may_ask`` false, a question meets what it meets
-        in a front end without input, instead of an EOFError. ``cell`` names a cell of a notebook,
-        whose outputs are shown in one page: what figures share is then in one of them alone.
-        When this is cancelled the cell is interrupted, and killed if it goes on; variables are then
-        as they were. Raises GuestError for a sandbox that is not open.
+        ``code`` is the cell's source. ``timeout`` is the number of seconds that it may run; a
+        shorter timeout of the policy stays in force. ``on_output`` is called with each output when
+        it arrives, in order, until the next cell runs; exceptions that it raises are printed. With
+        ``may_ask`` false, ``input()`` fails as under a front end without input, instead of with
+        EOFError. ``cell`` names the cell in its notebook, if the outputs of all cells are shown
+        on one page: a library that several figures need is then part of one output only.
+
+        If the call is cancelled, the cell is interrupted, and killed if it goes on; after a kill,
+        the variables are what they were before the cell. Raises GuestError if the sandbox is not
+        open, TypeError and ValueError for a wrong ``code`` or ``timeout``.
         """
         if not isinstance(code, str):
             raise TypeError(f"code is a str, not {type(code).__name__}")
@@ -637,7 +709,11 @@ class AsyncSandbox:
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Wait for what goes on in this sandbox, and have others wait."""
+        """Have the guest to itself: wait for the calls before this one, and make later ones wait.
+
+        Raises GuestError in a callback that a cell of this sandbox waits for: the cell's turn would
+        never end.
+        """
         if self._front in ANSWERING.get():
             raise GuestError(_WAITING)
         async with self._lock:
@@ -652,13 +728,14 @@ class AsyncSandbox:
         may_ask: bool = True,
         cell: str = "",
     ) -> Result:
+        """Run a cell. Called in this sandbox's turn."""
         request = ExecuteRequest(
             code=code,
             allow_stdin=may_ask,
             stop_on_error=False,
             timeout=timeout,
             cell=cell,
-            value=not cell,  # a notebook shows it, and nobody reads it
+            value=not cell,  # of a notebook's cell the value is shown, but no program reads it
         )
         self._listed = 0.0
         done = self._live.execute(request, on_output)
@@ -669,38 +746,42 @@ class AsyncSandbox:
             raise
 
     async def _give_up(self, done: asyncio.Future[Result]) -> None:
-        """Interrupt a cell that nobody waits for any more, and again: that kills it."""
+        """Interrupt a cell whose caller was cancelled; a second interrupt kills it."""
         while not done.done() and not self._closed:
             self._live.interrupt()
             try:
                 await asyncio.wait({done}, timeout=INTERRUPT_TIMEOUT)
             except asyncio.CancelledError:
-                continue  # whoever is impatient has it killed
+                continue  # cancelled once more: don't wait for the timeout, interrupt again now
         if done.done() and not done.cancelled():
-            done.exception()  # nobody asks for it
+            done.exception()  # read, so that asyncio does not log it as never retrieved
 
     # --- forks ----------------------------------------------------------------------------------
 
     async def fork(self, count: int = 1, *, shares_files: bool = False) -> tuple[AsyncSandbox, ...]:
-        """Return sandboxes that go on from here, each for itself, under the same policy.
+        """Return ``count`` sandboxes that continue from this one, each independently.
 
-        They have the variables, and share their memory until it is written to. Threads, tasks,
-        connections and child processes stay here (``not_copied``). Each has a scratch folder of its
-        own, which is empty; it reads what is staged, and stages nothing. One that ``shares_files``
-        has all files that this sandbox has, as a variant has, and can be gone on from. A fork is
-        open, and ends with this sandbox, or when it is closed. Raises GuestError where that can't
-        be had.
+        A fork has this sandbox's policy and variables; their memory is shared until one of the two
+        writes to it. Threads, tasks, connections and child processes are not copied
+        (``not_copied``). A fork has an empty scratch folder of its own. It reads the files that
+        this sandbox staged, and stages none. With ``shares_files`` it uses this sandbox's files
+        instead, like a variant; only such a fork can be given to ``go_on_from``. A fork is returned
+        open. It ends when it is closed, or with this sandbox.
+
+        Raises GuestError if the policy, the backend or a limit does not allow forks, or if there is
+        not enough memory for them.
         """
         async with self._turn():
-            return await self._fork(count, alike=shares_files)
+            return await self._fork(count, shares_folder=shares_files)
 
     async def go_on_from(self, fork: AsyncSandbox) -> None:
-        """Have the variables that a fork has now instead of those here; the fork goes on, too.
+        """Replace this sandbox's variables by those that a fork has now. The fork stays open.
 
-        It is one that ``shares_files`` with this sandbox; what a fork lacks, this one lacks then.
-        ``%undo`` does not go back before that. Raises GuestError, and all is as it was.
+        The fork must have been made with ``shares_files``. This sandbox then lacks what the fork
+        lacks (``not_copied``), and ``%undo`` can't go back beyond this point. If it raises
+        GuestError, nothing has changed.
         """
-        if fork.parent is not self or not fork._is_alike:
+        if fork.parent is not self or not fork._shares_folder:
             raise GuestError("what is gone on from is a fork of this sandbox that shares its files")
         async with self._turn(), fork._turn():
             await self._go_on_from(fork)
@@ -712,12 +793,13 @@ class AsyncSandbox:
         *,
         timeout: float | None = None,
     ) -> Variants:
-        """Run cells side by side, each from here, and go on from where one of them ended.
+        """Run cells side by side, each in a fork, and continue from the state that one leaves.
 
-        ``choose`` gets their results in order, and returns the number of the one to go on from; for
-        None, and where it raises, this sandbox is as it was. Each cell has variables of its own; in
-        files they see what the others write, and all of it stays: they are cells of one sandbox.
-        What a fork lacks, this one lacks then, too (``not_copied``). Raises GuestError as ``fork``.
+        ``sources`` are the cells. ``choose`` is called with their results in the same order, and
+        returns the index of the result to continue from. If it returns None or raises, this
+        sandbox's variables stay as they were. Each cell has its own variables, but they share
+        files: each sees what the others write, and everything that they write stays. After a choice
+        this sandbox lacks what forks lack (``not_copied``). Raises GuestError like ``fork``.
         """
         return await self.look_at_variants(sources, choose, timeout=timeout)
 
@@ -729,18 +811,19 @@ class AsyncSandbox:
         timeout: float | None = None,
         look: Callable[[AsyncSandbox, Result], Awaitable[None]] | None = None,
     ) -> Variants:
-        """Run cells as ``try_variants``; ``look`` gets each fork, while it is open, and its result.
+        """Run cells like ``try_variants``, and await ``look(fork, result)`` for each cell.
 
-        One after the other, in order.
+        ``look`` is called for one fork after the other, in order, while the forks are open and
+        before ``choose`` is called.
         """
         async with self._turn():
-            forks = await self._fork(len(sources), alike=True, are_variants=True)
+            forks = await self._fork(len(sources), shares_folder=True, are_variants=True)
             try:
-                run = (
+                calls = (
                     fork.execute(source, timeout=timeout)
                     for fork, source in zip(forks, sources, strict=True)
                 )
-                results = tuple(await asyncio.gather(*run))
+                results = tuple(await asyncio.gather(*calls))
                 for fork, result in zip(forks, results, strict=True):
                     if look is not None:
                         await look(fork, result)
@@ -753,12 +836,18 @@ class AsyncSandbox:
         return Variants(results, kept)
 
     async def _go_on_from(self, fork: AsyncSandbox) -> None:
-        """Have a copy of a fork's guest be this sandbox's."""
-        front, theirs = self._live, fork.session_of()
-        session, source = self.session_of(), theirs.requests.supervisor
+        """Replace this sandbox's guest by a copy of the fork's guest. Raises GuestError.
+
+        Called with this sandbox's turn, and with the fork's unless the fork is a variant.
+        """
+        front = self._live
+        theirs = fork.session_of()
+        session = self.session_of()
+        source = theirs.requests.supervisor
         if theirs.settings.policy != session.settings.policy:
             raise GuestError("a variant that narrows its policy can't be gone on from")
         (copy,) = await self._copies(theirs, 1)
+        # Done again when the copy serves (`on_forked`) or when it could not (`on_restart`).
         front.ready = asyncio.get_running_loop().create_future()
         front.inherited = front.views
         session.own_builtins = theirs.own_builtins
@@ -770,20 +859,21 @@ class AsyncSandbox:
         await asyncio.shield(front.ready)
 
     def session_of(self) -> Session:
-        """Return the session, for another sandbox. Raises GuestError where none is open."""
+        """Return the session, for forks and the MCP server. Raises GuestError unless it is open."""
         if (session := self._live.session) is None:
             raise GuestError(NOT_OPEN)
         return session
 
     async def _copies(self, session: Session, count: int) -> list[Snapshot]:
-        """Return copies of a session's guest. Raises GuestError."""
-        taken: asyncio.Future[list[Snapshot]] = asyncio.get_running_loop().create_future()
+        """Return ``count`` copies of a session's guest. Raises GuestError if they can't be made."""
+        copied: asyncio.Future[list[Snapshot]] = asyncio.get_running_loop().create_future()
         snapshots = session.requests.supervisor.snapshots
-        snapshots.fork(count, taken.set_result)
+        snapshots.fork(count, copied.set_result)
         try:
-            copies = await asyncio.shield(taken)
+            copies = await asyncio.shield(copied)
         except asyncio.CancelledError:
-            taken.add_done_callback(lambda made: snapshots.let_go(*made.result()))
+            # The copies are made all the same, and nobody else would release them.
+            copied.add_done_callback(lambda future: snapshots.let_go(*future.result()))
             raise
         if len(copies) < count:
             snapshots.let_go(*copies)
@@ -791,10 +881,15 @@ class AsyncSandbox:
         return copies
 
     async def _fork(
-        self, count: int, *, alike: bool = False, are_variants: bool = False
+        self, count: int, *, shares_folder: bool = False, are_variants: bool = False
     ) -> tuple[AsyncSandbox, ...]:
-        """Return forks; those that are ``alike`` have this sandbox's folder and locks."""
-        session, most, root = self.session_of(), self.policy.max_branches, self
+        """Return open forks. With ``shares_folder``, they use this sandbox's folder and locks.
+
+        Called in this sandbox's turn. Raises ValueError, and GuestError as ``fork`` does.
+        """
+        session = self.session_of()
+        most = self.policy.max_branches
+        root = self
         self.check_budgets("forks and variants are", "Run one after the other in this sandbox.")
         while root.parent is not None:
             root = root.parent
@@ -813,12 +908,15 @@ class AsyncSandbox:
         if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
             raise GuestError("forks take Landlock, no container, and snapshots that are not off")
         copies = await self._copies(session, count)
-        made = await asyncio.gather(
-            *(self._forked(session, copy, alike=alike, is_variant=are_variants) for copy in copies),
+        outcomes = await asyncio.gather(
+            *(
+                self._forked(session, copy, shares_folder=shares_folder, is_variant=are_variants)
+                for copy in copies
+            ),
             return_exceptions=True,
         )
-        failed = [one for one in made if isinstance(one, BaseException)]
-        forks = tuple(one for one in made if isinstance(one, AsyncSandbox))
+        failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        forks = tuple(outcome for outcome in outcomes if isinstance(outcome, AsyncSandbox))
         if failed:
             for fork in forks:
                 await fork.close()
@@ -826,32 +924,38 @@ class AsyncSandbox:
         return forks
 
     async def _forked(
-        self, session: Session, copy: Snapshot, *, alike: bool, is_variant: bool
+        self, session: Session, copy: Snapshot, *, shares_folder: bool, is_variant: bool
     ) -> AsyncSandbox:
-        """Return the fork that serves by a copy."""
+        """Return the fork whose guest is ``copy``, once the copy serves it.
+
+        If that fails, the copy is released and the fork is closed.
+        """
         parent = self._live
         arguments: dict[str, Any] = {"inputs": self._inputs, "input": self._ask}
         arguments |= {"approve": self._approve, "artifacts": self._artifacts}
         fork = AsyncSandbox(pool=self.pool, snapshots=self._snapshots, **arguments)
-        fork.was_opened, fork.parent, fork._is_alike = True, self, alike
+        fork.was_opened = True
+        fork.parent = self
+        fork._shares_folder = shares_folder
         fork.log_written = self.log_written
-        fork._uploaded = self._uploaded if alike else dict(self._uploaded)
+        fork._uploaded = self._uploaded if shares_folder else dict(self._uploaded)
         self.forks.append(fork)
         supervisor = session.requests.supervisor
         try:
             fork._forks_folders = session.requests.forks_folders
-            config = await self._fork_config(fork, session.settings, alike=alike)
-            own = fork._begin(config, parent.views)
-            own.own_builtins = session.own_builtins
-            own.requests.continue_from(session.requests)
-            own.requests.on_folder_lost = None if alike else fork._end_overfull
+            config = await self._fork_config(fork, session.settings, shares_folder=shares_folder)
+            own_session = fork._begin(config, parent.views)
+            own_session.own_builtins = session.own_builtins
+            own_session.requests.continue_from(session.requests)
+            own_session.requests.on_folder_lost = None if shares_folder else fork._end_overfull
             front = fork._live
             front.is_variant = is_variant
-            front.execution_count, front.cells = parent.execution_count, dict(parent.cells)
+            front.execution_count = parent.execution_count
+            front.cells = dict(parent.cells)
             front.origin = Origin(parent.audit.session, parent.execution_count)
-            fork._began = self._began if alike else fork._began
-            place = None if alike else place_of(config.prepare)
-            own.requests.supervisor.adopt(copy, supervisor, parent.audit.session, place)
+            fork._began = self._began if shares_folder else fork._began
+            own_place = None if shares_folder else place_of(config.prepare)
+            own_session.requests.supervisor.adopt(copy, supervisor, parent.audit.session, own_place)
             await asyncio.shield(front.ready)
         except BaseException:
             supervisor.snapshots.let_go(copy)
@@ -860,43 +964,55 @@ class AsyncSandbox:
         return fork
 
     async def _fork_config(
-        self, fork: AsyncSandbox, settings: SessionSettings, *, alike: bool
+        self, fork: AsyncSandbox, settings: SessionSettings, *, shares_folder: bool
     ) -> SessionConfig:
-        """Return what a fork is made by, with a folder in this sandbox's own or this one's."""
+        """Return a fork's configuration, after making its folder unless it shares this sandbox's.
+
+        The folder lies in this sandbox's scratch folder. Raises GuestError, and ExchangeError if
+        the scratch folder can't be opened.
+        """
         if self._config is None:
             raise GuestError(NOT_OPEN)
-        if alike:
+        if shares_folder:
             return self._config.in_fork(None, settings)
-        # Nobody can have made one of this name, or taken it for what it is not.
+        # A random name: no cell can have made a folder of this name beforehand.
         name = exchange.FORK_FOLDER.format(os.urandom(16).hex())
         folder = Path(settings.prepare.scratch, name)
-        # A fork's own lies in its parent's reach.
-        made = await in_thread(_make_within, self._open_scratch(), folder.name)
-        fork._own_folder = made
-        fork._forks_folders.add(made)
+        # Cells of this sandbox reach the folder: it is made through the descriptor of the scratch
+        # folder, and known by device and inode, not by its path.
+        own_folder = await in_thread(_make_within, self._open_scratch(), folder.name)
+        fork._own_folder = own_folder
+        fork._forks_folders.add(own_folder)
         return self._config.in_fork(folder, settings)
 
     def _end_overfull(self) -> None:
-        """End a fork whose folder is too full for any cell, or can't be measured, with the folder.
+        """End a fork whose folder is far too full, or can't be measured, and remove the folder.
 
-        What is there counts for nobody else, and its parent's cells reach it: else they could fill
-        the disk there.
+        Called by the fork's requests (``on_folder_lost``). The files in the folder count for the
+        fork alone, but cells of the parent can write there too. If the fork went on, they could
+        fill the disk there without reaching a limit of their own.
         """
         self.session_of().requests.on_folder_lost = None
         self.session_of().requests.supervisor.give_up(OVERFULL)
         self._removing = asyncio.ensure_future(self._remove_folder())
 
     async def _remove_folder(self) -> None:
-        """Remove the scratch folder; of a fork's, what is left counts for its parent then."""
-        if self._config is not None and not self._is_alike:
+        """Remove the scratch folder, unless it is the parent's.
+
+        Files that could not be removed from a fork's folder count for its parent from then on.
+        """
+        if self._config is not None and not self._shares_folder:
             await in_thread(remove_tree, self._config.prepare.scratch)
         if self._own_folder is not None:
             self._forks_folders.discard(self._own_folder)
 
     def check_budgets(self, what: str, instead: str) -> None:
-        """Raise CellblockError where another sandbox would have what this may use, once more.
+        """Raise CellblockError if another sandbox would evade a budget or the bound of the log.
 
-        ``what`` was to be done, as a subject with its verb, and ``instead`` is what to do.
+        The message begins with ``what``, a subject with its verb ("forks are"), and ends with
+        ``instead``, the sentence that says what to do. Raises GuestError under a policy with a
+        budget, because another sandbox would have that budget again, and AuditError if the audit
+        log is full or can't be written.
         """
         if self.policy.has_budget:
             raise GuestError(
@@ -908,30 +1024,39 @@ class AsyncSandbox:
 
     @property
     def not_copied(self) -> tuple[str, ...]:
-        """What this sandbox lacks of the one that it is a fork of: its threads, for example."""
+        """What a fork lacks that its parent has, such as threads; empty if this is no fork."""
         return self._live.not_copied
 
     async def variables(self) -> tuple[Variable, ...]:
-        """Return the variables that cells have, by name: 1,000 at most. No cell's code is run."""
+        """Return the variables of the cells, sorted by name, 1,000 at most. Runs no cell's code."""
         async with self._turn():
             began = time.monotonic()
-            found = await self._ask_session(lambda session, done: session.variables(done))
+            reply = await self._ask_session(lambda session, done: session.variables(done))
             self._listed = time.monotonic() - began
-        return variables_of(found)
+        return variables_of(reply)
 
     async def _ask_session(self, what: Callable[[Session, Callable[[Any], None]], None]) -> Any:
-        """Return what the session answers to something that is no cell; call it in one's turn."""
-        return await _to_its_end(self._live.ask(what))  # a session has one request at a time
+        """Return the session's reply to a request that runs no cell; None if it has none.
+
+        ``what`` sends the request: it is called with the session and the callback for the reply.
+        Called in this sandbox's turn.
+        """
+        # To its end even if cancelled: the session takes one request at a time, and the next call
+        # must not send its request before this one is answered.
+        return await _to_its_end(self._live.ask(what))
 
     async def get(self, name: str) -> Any:
-        """Return the value of the variable ``name`` of cells: data, an array or a table.
+        """Return the value of the cells' variable ``name``: data, an array or a table.
 
-        No cell's code is run for it but methods of objects in tables; nothing is unpickled. Data is
-        what crosses to tools (None, bool, int, float, str, bytes, lists, dicts; tuples and sets as
-        lists); arrays are numpy's, tables those of pandas, polars and pyarrow: up to 16 MiB. It is
-        what a cell made, of types that run nothing, and may say anything. Raises ExchangeError
-        for what is no such value, or takes a library that the program has not imported (nothing is
-        imported because a guest says so), and GuestError for a sandbox that is not open.
+        Data means None, bool, int, float, str, bytes, and lists and dicts of these; tuples and sets
+        arrive as lists. Arrays are numpy's, and tables are those of pandas, polars and pyarrow. A
+        value has at most 16 MiB. Reading it unpickles nothing, and runs no cell's code except
+        methods of objects in tables. The value has types that run nothing, but a cell made it: its
+        content may be anything.
+
+        Raises ExchangeError for any other value, and for one that needs a library which the program
+        has not imported: the host imports nothing because a guest says so. Raises GuestError if the
+        sandbox is not open.
         """
         async with self._turn():
             value, why = await self._get(name)
@@ -939,33 +1064,34 @@ class AsyncSandbox:
             raise ExchangeError(f"{name}: {why}")
         try:
             return await in_thread(arrays.decode, value, arrays.loaded)
-        except Exception as exc:  # whatever pyarrow raises over what a guest sent
+        except Exception as exc:  # pyarrow raises many types for bytes that a guest made up
             raise ExchangeError(f"{name}: {clean_line(str(exc), _LONGEST_WHY)}") from exc
 
     async def _get(self, name: str) -> tuple[Value | None, str]:
-        """Return a variable's value as it crosses, or None and why there is none."""
+        """Return a variable's encoded value and "", or None and the reason why there is none."""
         reply = await self._ask_session(lambda session, done: session.get_variable(name, done))
         why = "" if reply is None else clean_line(reply.why, _LONGEST_WHY)
         return getattr(reply, "value", None), why or "the guest did not say"
 
     async def set(self, name: str, value: Any) -> None:
-        """Set the variable ``name`` of cells to ``value``, such as ``get`` returns.
+        """Set the cells' variable ``name`` to ``value``, which is of a type that ``get`` returns.
 
-        Tables take a library that cells may import. Raises ExchangeError for what is no such
-        value, is larger than 16 MiB or can't be made there; the name may not begin with ``_``.
+        A table needs a library that cells may import. ``name`` may not begin with ``_``. Raises
+        ExchangeError for other names, for values of other types or over 16 MiB, and if the guest
+        can't make the value.
         """
         if not _can_be_set(name):
             raise ExchangeError(f"{name!r} {_UNSETTABLE}")
         try:
-            sent = arrays.encode(value, arrays.loaded)
+            encoded = arrays.encode(value, arrays.loaded)
         except (ImportError, TypeError, ValueError) as exc:
             raise ExchangeError(f"{name}: {exc}") from exc
         async with self._turn():
-            if why := await self._set({name: sent}):
+            if why := await self._set({name: encoded}):
                 raise ExchangeError(f"{name}: {why}")
 
     async def _set(self, values: Mapping[str, Value]) -> str:
-        """Set variables to values as they cross, all or none; return why that can't be."""
+        """Set variables to encoded values, all or none; return "", or why none was set."""
         reply = await self._ask_session(lambda session, done: session.set_variables(values, done))
         error = getattr(reply, "error", reply)
         if error is None:
@@ -974,27 +1100,30 @@ class AsyncSandbox:
         return clean_line(why, _LONGEST_WHY) or "it was stopped"
 
     async def images(self, result: Result) -> tuple[Image, ...]:
-        """Return the pictures that a cell of this sandbox showed, as language models take them.
+        """Return the pictures that a cell of this sandbox showed, as language models accept them.
 
-        The first four, as PNG, JPEG, WebP or GIF files of 1 MiB at most in base64. One that is
-        larger is made smaller, in the sandbox and by Pillow; where that can't be done, in ten
-        seconds for all and for ``variables`` before, it is left out. ``result.displays`` has them
-        as they are.
+        These are the first four, as PNG, JPEG, WebP or GIF files of at most 1 MiB in base64. Larger
+        pictures are scaled down in the sandbox by Pillow. That may take ten seconds for all of them
+        together, less the time that ``variables`` took after the cell; a picture that can't be
+        scaled down within that time is left out. ``result.displays`` has all pictures unchanged.
         """
-        left, found = QUERY_TIMEOUT - self._listed, list[Image | None]()
-        for one in itertools.islice(pictures(result), MAX_IMAGES):
-            if len(one.data) <= MAX_IMAGE:
-                found.append(one)
+        left = QUERY_TIMEOUT - self._listed
+        images = list[Image | None]()
+        for picture in itertools.islice(pictures(result), MAX_IMAGES):
+            if len(picture.data) <= MAX_IMAGE:
+                images.append(picture)
             elif left > 0:
-                async with self._turn():  # another's turn is not this guest's time
+                async with self._turn():
+                    # Measured from here: waiting for other calls is not the guest's time.
                     began = time.monotonic()
-                    found.append(await self._smaller(one, left))
+                    images.append(await self._smaller(picture, left))
                     left -= time.monotonic() - began
-        return tuple(one for one in found if one is not None)
+        return tuple(picture for picture in images if picture is not None)
 
     async def _smaller(self, picture: Image, seconds: float) -> Image | None:
-        """Return a smaller version of a picture; None for none in so many seconds."""
-        content, most = picture.content, MAX_IMAGE * 3 // 4
+        """Return a smaller version of a picture, or None if the guest makes none in ``seconds``."""
+        content = picture.content
+        most = MAX_IMAGE * 3 // 4  # bytes of a file that has MAX_IMAGE characters in base64
         reply = await self._ask_session(
             lambda session, done: session.shrink_image(content, most, done, seconds)
         )
@@ -1005,26 +1134,30 @@ class AsyncSandbox:
     async def save(self, path: str | Path) -> SavedSession:
         """Write the variables and the cells' sources to the file ``path``, for ``load``.
 
-        Kept are values that ``get`` returns, up to 1 GiB together; for each other variable the
-        result says why not, and which cells bind it. No cell's code is run, and nothing is pickled.
-        The file is the user's alone, and replaces one of that name once it is whole. Raises
-        ExchangeError, and OSError for a ``path`` that can't be written.
+        It saves the values that ``get`` can return, up to 1 GiB together. For every other variable
+        the result says why its value was not saved, and which cells bind its name. Saving runs no
+        cell's code and pickles nothing. Only the user can read the file; it replaces an older file
+        only when it is complete. Raises ExchangeError, and OSError if ``path`` can't be written.
         """
         async with self._turn():
             cells = dict(self._live.cells)
-            found = await self._ask_session(lambda session, done: session.variables(done))
-            if found is None:
+            reply = await self._ask_session(lambda session, done: session.variables(done))
+            if reply is None:
                 raise ExchangeError("the guest did not say which variables there are: try again")
-            bound = dict[str, list[int]]()
+            binding_cells = dict[str, list[int]]()
             for count, source in cells.items():
                 for name in Bindings(transform(source).source).bound:
-                    bound.setdefault(name, []).append(count)
-                await asyncio.sleep(0)  # a hostile one takes as long as when it was judged
+                    binding_cells.setdefault(name, []).append(count)
+                # Other sandboxes on this loop get their turn: parsing a source that was written to
+                # be slow takes as long as when it was judged.
+                await asyncio.sleep(0)
             writer = SessionWriter(Path(path), self._written)
             try:
                 variables = [
-                    await self._saved(writer, number, one, tuple(bound.get(one.name, ())))
-                    for number, one in enumerate(found.variables)
+                    await self._saved(
+                        writer, number, variable, tuple(binding_cells.get(variable.name, ()))
+                    )
+                    for number, variable in enumerate(reply.variables)
                 ]
                 policy = paths.without_scratch(self.policy, Path(self._scratch))
                 session = SavedSession(
@@ -1032,7 +1165,7 @@ class AsyncSandbox:
                     policy=policy.name,
                     policy_sha256=policy.digest(),
                     variables=tuple(variables),
-                    unlisted=found.more,
+                    unlisted=reply.more,
                     cells=tuple(SavedCell(count, encodable(cells[count])) for count in cells),
                 )
                 await _to_its_end(in_thread(writer.finish, session))
@@ -1043,23 +1176,27 @@ class AsyncSandbox:
     async def _saved(
         self, writer: SessionWriter, number: int, variable: wire.Variable, cells: tuple[int, ...]
     ) -> SavedVariable:
-        """Write a variable's value, if it has one that crosses."""
-        value, why = None, _UNSETTABLE
+        """Write a variable's value if it can be sent, and return the variable's entry."""
+        value = None
+        why = _UNSETTABLE
         if _can_be_set(variable.name):
             value, why = await self._get(variable.name)
         if value is not None:
             why = await _to_its_end(in_thread(writer.add, number, value))
-        name, kind = clean_line(variable.name, _LONGEST_NAME), type_of(variable.type)
+        name = clean_line(variable.name, _LONGEST_NAME)
+        kind = type_of(variable.type)
         return SavedVariable(name, kind, clean_line(why, _LONGEST_NAME), cells)
 
     async def load(self, path: str | Path, *, rerun: bool = False) -> LoadedSession:
-        """Set the variables that ``save`` kept in the file ``path``, under this sandbox's policy.
+        """Set the variables that ``save`` wrote to the file ``path``, under this sandbox's policy.
 
-        For each that it can't have the result says why, and ``to_run`` has the cells that bind
-        those names. With ``rerun`` they are run, in order, each as by ``execute``, and the values
-        are set once more: what such a cell sets beside does not count. Whose file it is does not
-        matter: it is bounded, nothing in it is unpickled, and what is run is judged like any cell.
-        Raises ExchangeError for what is no such file, and OSError.
+        For each variable that can't be set, the result says why, and its ``to_run`` has the cells
+        that bind the missing names. With ``rerun``, these cells are executed in order, and then the
+        saved values are set again, so that a cell's other assignments don't replace them.
+
+        The file may come from anybody: its size is bounded, nothing in it is unpickled, and cells
+        that are run again are judged like any other. Raises ExchangeError if it is not a saved
+        session, and OSError.
         """
         async with self._turn():
             file = SessionFile(Path(path), self._written)
@@ -1073,69 +1210,80 @@ class AsyncSandbox:
                 loaded = await self._load(file, session)
             finally:
                 file.close()
-            found = await self._ask_session(lambda session, done: session.variables(done))
-        there = {one.name for one in found.variables} if found is not None else set()
+            reply = await self._ask_session(lambda session, done: session.variables(done))
+        names = {variable.name for variable in reply.variables} if reply is not None else set()
         variables = tuple(
-            msgspec.structs.replace(one, why="") if one.name in there else one
-            for one in loaded.variables
+            msgspec.structs.replace(variable, why="") if variable.name in names else variable
+            for variable in loaded.variables
         )
         return msgspec.structs.replace(loaded, variables=variables, results=results)
 
     async def _load(self, file: SessionFile, session: SavedSession) -> LoadedSession:
-        """Set what variables of a file can be set: many small ones in one step."""
+        """Set the variables of a file that can be set, and say why not for the others.
+
+        Small values are set in batches, by one request each.
+        """
         whys = [
-            one.why and (clean_line(one.why, _LONGEST_NAME) or "the file does not say")
-            for one in session.variables
+            saved.why and (clean_line(saved.why, _LONGEST_NAME) or "the file does not say")
+            for saved in session.variables
         ]
-        step: dict[int, Value] = {}
+        batch: dict[int, Value] = {}
         size = 0
-        for number, one in enumerate(session.variables):
-            if one.why:
+        for number, saved in enumerate(session.variables):
+            if saved.why:
                 continue
-            if not _can_be_set(one.name):
+            if not _can_be_set(saved.name):
                 whys[number] = _UNSETTABLE
                 continue
-            if len(step) >= _MOST_AT_ONCE or size + file.size(number) > _MOST_BYTES_AT_ONCE:
-                await self._set_loaded(session, step, whys)
-                step, size = {}, 0
+            if len(batch) >= _MOST_AT_ONCE or size + file.size(number) > _MOST_BYTES_AT_ONCE:
+                await self._set_loaded(session, batch, whys)
+                batch = {}
+                size = 0
             try:
-                step[number] = await _to_its_end(in_thread(file.value, number))
+                batch[number] = await _to_its_end(in_thread(file.value, number))
                 size += file.size(number)
             except ExchangeError as exc:
                 whys[number] = str(exc)
-        await self._set_loaded(session, step, whys)
+        await self._set_loaded(session, batch, whys)
         variables = list[SavedVariable]()
-        for one, why in zip(session.variables, whys, strict=True):
-            name, kind = clean_line(one.name, _LONGEST_NAME), type_of(one.type)
-            variables.append(SavedVariable(name, kind, why, one.cells))
+        for saved, why in zip(session.variables, whys, strict=True):
+            name = clean_line(saved.name, _LONGEST_NAME)
+            kind = type_of(saved.type)
+            variables.append(SavedVariable(name, kind, why, saved.cells))
         fields = msgspec.structs.asdict(session) | {"variables": tuple(variables)}
         return LoadedSession(**fields)
 
     async def _set_loaded(
-        self, session: SavedSession, step: Mapping[int, Value], whys: list[str]
+        self, session: SavedSession, batch: Mapping[int, Value], whys: list[str]
     ) -> None:
-        """Set variables by their numbers; where not all can be, one by one, and say why in whys."""
-        names = {number: session.variables[number].name for number in step}
-        if not step or not await self._set({names[at]: value for at, value in step.items()}):
+        """Set a batch of variables, which has values by the variables' numbers in the session.
+
+        The guest sets all or none. If it sets none, each variable is set by itself, and its entry
+        in ``whys`` is set to the reason if it can't be, else to "".
+        """
+        names = {number: session.variables[number].name for number in batch}
+        if not batch or not await self._set({names[at]: value for at, value in batch.items()}):
             return
-        for number, value in step.items():
+        for number, value in batch.items():
             whys[number] = await self._set({names[number]: value})
 
     # --- files, by the names that cells use -------------------------------------------------------
 
     async def upload(self, source: exchange.Source, name: str = "") -> str:
-        """Copy a file into the folder where cells begin; return its path, as cells have it.
+        """Copy a file into the folder where cells begin, and return its path as cells see it.
 
-        ``source`` is the path of a file, its content in bytes, or a file that is open for reading
-        bytes. ``name`` is what it is called there, by default as now; folders in it are made, and a
-        file of that name is replaced. A name that begins with ``~/`` is one in the scratch folder.
-        In a project it is staged, as what cells write. Raises ExchangeError, also for more bytes
-        than the policy's ``scratch_max_bytes``, and OSError for a ``source`` that can't be read, or
-        to which a link leads that cells could have made.
+        ``source`` is a path, the content as bytes, or a file that is open for reading bytes.
+        ``name`` is the name that cells open it by; by default the source's own. Missing folders in
+        it are made, and an existing file is replaced. A name that begins with ``~/`` lies in the
+        scratch folder. In a project, the file is staged like files that cells write.
+
+        Raises ExchangeError, also if the file has more bytes than the policy's
+        ``scratch_max_bytes``. Raises OSError if ``source`` can't be read, or is reached through a
+        link that cells could have made.
         """
         if not name:
-            named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "")
-            name = Path(named).name if isinstance(named, str | os.PathLike) else ""
+            path = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "")
+            name = Path(path).name if isinstance(path, str | os.PathLike) else ""
         if not name:
             raise ValueError("upload takes a name, where the source has none")
         most = self.policy.scratch_max_bytes
@@ -1148,15 +1296,16 @@ class AsyncSandbox:
         return place.path
 
     async def write(self, name: str, content: str | bytes) -> str:
-        """Write the file ``name`` of cells, as ``upload`` does; text is written as UTF-8."""
+        """Write ``content`` to the file ``name`` like ``upload``; text is written as UTF-8."""
         return await self.upload(content.encode() if isinstance(content, str) else content, name)
 
     async def download(self, name: str, target: str | Path, *, max_bytes: int = 2**30) -> None:
-        """Copy the file that cells open as ``name`` to ``target``, which is replaced.
+        """Copy the file that cells open as ``name`` to ``target``, replacing an existing file.
 
-        In a project it is the staged file, if there is one. What is no regular file, is reached
-        through a link or through ``..``, or has more than ``max_bytes``, is an ExchangeError.
-        A link that cells could have made leads to no ``target``: that is an OSError.
+        In a project, that is the staged file if there is one. Raises ExchangeError if it is not a
+        regular file, is reached through a link or ``..``, or has more than ``max_bytes``. Raises
+        OSError if ``target`` can't be written, or is reached through a link that cells could have
+        made.
         """
         async with self._turn():
             cells = self._cell_folder()
@@ -1165,7 +1314,7 @@ class AsyncSandbox:
             await in_thread(exchange.take, folder, place, target, max_bytes, self._written)
 
     async def read(self, name: str, *, max_bytes: int = 64 * 2**20) -> bytes:
-        """Return the content of the file that cells open as ``name``; see ``download``."""
+        """Return the content of the file that cells open as ``name``. Raises like ``download``."""
         async with self._turn():
             cells = self._cell_folder()
             place = cells.place(name)
@@ -1173,14 +1322,16 @@ class AsyncSandbox:
             return await in_thread(exchange.read, folder, place, max_bytes)
 
     async def files(self, folder: str = "", *, changed: bool = False) -> tuple[File, ...]:
-        """Return the files in the folder where cells begin, or in one beneath it.
+        """Return the files in the folder where cells begin, or in ``folder`` beneath it.
 
-        With ``changed``, those that cells made or changed. Links are left out, and names that begin
-        with a dot. Raises ExchangeError for more than 20,000 entries: name a folder.
+        With ``changed``, only the files that cells made or changed. Links are left out, and so are
+        names that begin with a dot. Raises ExchangeError if there are more than 20,000 entries; a
+        ``folder`` narrows the search.
         """
         async with self._turn():
             cells = self._cell_folder()
-            # Opened here: what a zygote lent is closed in this thread.
+            # Folders are opened on the loop's thread, because a descriptor that the zygote lends
+            # must be closed there. Only the walk runs in a worker thread.
             listed = tuple(cells.listed(cells.place(folder)))
             files = functools.partial(self._files, cells, listed, only_changed=changed)
             return await in_thread(files)
@@ -1192,37 +1343,46 @@ class AsyncSandbox:
         *,
         only_changed: bool,
     ) -> tuple[File, ...]:
-        found, began = list[File](), int(self._began * 1e9)
+        """Return the files in folders that are open, and close these. Called in a worker thread.
+
+        ``listed`` has for each folder its path, its descriptor and the names that are skipped.
+        Under a layer, the layer says what cells changed. Elsewhere it is what changed on disk since
+        the session began, except uploaded files that are still as ``upload`` wrote them.
+        """
+        files = list[File]()
+        began = int(self._began * 1e9)
         for folder, opened, skipped in listed:
             written = self._written_under_layer(folder)
             with closing(opened):
-                if written is not None and only_changed:  # the project may be large
-                    there = exchange.find(os.dup(opened), written)
+                if written is not None and only_changed:
+                    # The project may be large, and the layer knows which few files to look at.
+                    entries = exchange.find(os.dup(opened), written)
                 else:
-                    there = exchange.walk(os.dup(opened), skipped)
-                for below, status in there:
+                    entries = exchange.walk(os.dup(opened), skipped)
+                for below, status in entries:
                     path = f"{folder}/{below}"
                     changed = status.st_ctime_ns >= began if written is None else below in written
                     if changed and (put := self._uploaded.get(path)) is not None:
                         changed = not exchange.is_as_put(opened, below, put)
                     if changed or not only_changed:
-                        found.append(File(cells.name(path), status.st_size, changed))
-        return tuple(found)
+                        files.append(File(cells.name(path), status.st_size, changed))
+        return tuple(files)
 
     def _written_under_layer(self, folder: str) -> frozenset[str] | None:
-        """Return the files that cells wrote in a folder under a layer; None where there is none."""
-        first = self
-        while first.parent is not None:  # a fork reads what that one stages
-            first = first.parent
+        """Return the files that cells wrote in a folder, if a layer covers it, else None."""
+        root = self
+        while root.parent is not None:  # forks stage nothing: they read what the root stages
+            root = root.parent
         try:
-            written = first.session_of().requests.open_written(folder)
+            written = root.session_of().requests.open_written(folder)
         except OSError:  # cells wrote nothing there
             return frozenset()
         return None if written is None else frozenset(name for name, _ in exchange.walk(written))
 
     def _cell_folder(self) -> exchange.CellFolder:
         session = self.session_of()
-        requests, prepare = session.requests, session.settings.prepare
+        requests = session.requests
+        prepare = session.settings.prepare
         return exchange.CellFolder(prepare, requests.seen_roots(), requests.open_as_seen)
 
     @property
@@ -1237,7 +1397,10 @@ class AsyncSandbox:
 
     @property
     def _written(self) -> tuple[str, ...]:
-        """The folders in which cells could have put links; narrowing takes back none of those."""
+        """The folders in which cells, a fork's parent's too, could have put links.
+
+        The plan of the start has them all: narrowing the policy removes no link that is there.
+        """
         own = self._prepare.plan.write_roots
         return own if self.parent is None else (*own, *self.parent._written)  # noqa: SLF001
 
@@ -1249,12 +1412,12 @@ class AsyncSandbox:
             raise ExchangeError(f"the scratch folder can't be opened: {exc.strerror}") from None
 
     def earlier_output(self, argument: str = "", *, of_tool: bool = False) -> str:
-        """Return a page of what earlier cells said that is not in their results.
+        """Return a page of earlier cells' output that their results left out.
 
-        ``argument`` is what ``%output`` takes; with none, what there is. ``of_tool`` names pages as
-        the arguments of a tool, cell, stream and page, instead of as ``%output`` takes them. Where
-        no page is asked for, or there, what was printed since the last cell ended is named too: no
-        result has it yet.
+        ``argument`` is the argument of ``%output``; if empty, the answer lists the pages. With
+        ``of_tool``, the text refers to pages by a tool's arguments (cell, stream and page) instead
+        of by ``%output``. If the answer is not a page, it also has what was printed since the last
+        cell ended, which no result has yet.
         """
         kept = self._live.outputs.cells_kept
         shown = str(output_log.answer(kept, argument, of_tool=of_tool)["text/plain"])
@@ -1264,25 +1427,29 @@ class AsyncSandbox:
         return shown
 
     def keep_output(self, gaps: Mapping[str, tuple[int, int]], *, of_tool: bool = False) -> str:
-        """Keep what the last cell said for ``earlier_output``, though its result has it.
+        """Keep the last cell's output for ``earlier_output``, although its result has it.
 
-        For who shows a part of the result; ``gaps`` are what ``before_gaps`` says of it. Return
-        where it is read, stream by stream, as ``%output`` or (``of_tool``) a tool takes it; nothing
-        if nothing is kept.
+        For callers that show only a part of the result; ``gaps`` is what ``before_gaps`` returned
+        for that part. Return the text that says where each stream goes on, with ``%output`` or
+        (``of_tool``) with a tool's arguments; "" if nothing is kept.
         """
         kept = self._live.outputs.cells_kept
         kept.keep()
         return output_log.places(kept, gaps, of_tool=of_tool)
 
     def interrupt(self) -> None:
-        """Interrupt the cell that runs; a second time, half a second later or more, kill it."""
+        """Interrupt the running cell. A second call, at least half a second later, kills it."""
         self._live.interrupt()
 
     async def close(self) -> None:
-        """End the guest and remove what it left; nothing of the sandbox goes on after this."""
+        """End the forks, the guest and the tools, and remove the scratch folder.
+
+        Returns when all that is done. Does nothing if the sandbox is closed.
+        """
         await _to_its_end(self._close())
 
     async def _close(self) -> None:
+        # A process that was forked from this one must not end the guest of its parent.
         if self._closed or self._process != os.getpid():
             return
         while self.forks:
@@ -1293,7 +1460,7 @@ class AsyncSandbox:
         started = self._end(self._front) if self._front is not None else False
         if self._tools is not None and not self._tools.ended():
             await in_thread(self._tools.ended, TOOLS_END_TIMEOUT)
-        if self._owns_pool:  # all goes with the pool
+        if self._owns_pool:  # which removes the scratch folder, this sandbox's too
             await self.pool.close()
             return
         if started:
@@ -1304,19 +1471,19 @@ class AsyncSandbox:
         await self._remove_folder()
 
     def _end(self, front: SandboxFront) -> bool:
-        """End the session; return whether some of its processes may be left for a moment."""
+        """End the session. Return whether its processes may go on for a moment."""
         if self._prompt is not None:
             self._prompt.close()
         if front.exports is not None:
             front.exports.close()
-        gone = front.session is None or front.session.close()
+        all_gone = front.session is None or front.session.close()
         front.abandon(GuestError("the sandbox was closed"))
         self._audit.close()
         self._kept.close()
         if self.staged is not None:
             self.staged.close()
         self.pool.sandboxes.discard(self)
-        return not gone
+        return not all_gone
 
     def __del__(self) -> None:
         if getattr(self, "_front", None) is None or self._closed or self._process != os.getpid():
@@ -1329,29 +1496,34 @@ class AsyncSandbox:
 
     @property
     def listable(self) -> Staged | None:
-        """What is staged, without what the policy in force denies: it may have been narrowed."""
+        """The staged files, without those that the policy in force denies; None if none are staged.
+
+        The policy may have been narrowed since cells wrote them.
+        """
         return self._front.views.listable() if self._front is not None else None
 
     async def changes(self, paths: Paths = ()) -> tuple[Change, ...]:
-        """Return what is staged: files that cells made, changed or deleted in the project.
+        """Return the staged changes: files that cells made, changed or deleted in the project.
 
-        All of them, or those at or beneath ``paths``, which are absolute or beneath the project.
-        After ``close`` too, for a week. Raises ChangesError for more than can be listed.
+        With ``paths``, only the changes at or beneath them; a path is absolute or relative to the
+        project. Works after ``close`` too, for a week. Raises ChangesError if there are more than
+        can be listed.
         """
         return await in_thread(changes_of, self.listable, paths)
 
     async def keep(self, paths: Paths = (), *, overwrite: bool = False) -> tuple[Change, ...]:
-        """Make what is staged in the project: all of it, or what is at or beneath ``paths``.
+        """Apply staged changes to the project: all of them, or those at or beneath ``paths``.
 
-        All of that, or nothing and a ChangesError. A file of yours that was changed since the
-        sandbox was opened stays as it is, and so do the others, but to ``overwrite``. Each file is
-        on an audit log. Returned is what was kept. After ``close`` too, for a week.
+        It applies all of these changes and returns them, or applies none and raises ChangesError.
+        If one of the files in the project was changed since the sandbox was opened, none is
+        applied, unless ``overwrite`` is true. Each file is recorded in an audit log. Works after
+        ``close`` too, for a week.
         """
         keep = functools.partial(keep_of, self.listable, paths, overwrite=overwrite)
         return await in_thread(keep)
 
     async def drop(self) -> None:
-        """Throw away what is staged; cells still see it until the sandbox is closed."""
+        """Discard the staged changes. Cells still see them until the sandbox is closed."""
         if self.staged is not None:
             await in_thread(self.staged.drop)
 
@@ -1359,7 +1531,7 @@ class AsyncSandbox:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force, with its paths."""
+        """The policy in force, with resolved paths."""
         if self._config is None:
             raise GuestError(NOT_OPEN)
         in_force = self._front.views.in_force if self._front is not None else None
@@ -1367,7 +1539,7 @@ class AsyncSandbox:
 
     @property
     def session(self) -> str:
-        """What its audit log is called (``cellblock audit show``); empty without one."""
+        """The name of the session's audit log (``cellblock audit show``); empty without a log."""
         return self._live.audit.session
 
     @property
@@ -1377,32 +1549,33 @@ class AsyncSandbox:
 
     @property
     def enforcement(self) -> Mapping[str, Enforcement]:
-        """How far each capability is enforced in this sandbox."""
+        """How far each capability is enforced in this sandbox, by capability."""
         return self._live.views.enforcement
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What cells may call."""
+        """The tools that cells may call."""
         return self._live.views.tools_in_force
 
     async def ports(self) -> dict[int, str]:
-        """Return the address of each port that is open, by the port's number in the sandbox.
+        """Return the address of each open port, by the port's number in the sandbox.
 
-        Under ``ports = "any"`` those are open at which a cell listens. The address is for a
-        browser. A program whose resolver does not know names below ``localhost`` connects to
-        127.0.0.1 and sends the address's host and port as ``Host``. It is good until the sandbox,
-        and its last fork, is closed. Raises GuestError for a sandbox that is not open.
+        Under ``ports = "any"``, every port on which a cell listens is open. The address is a URL
+        for a browser. A program whose resolver does not know names below ``localhost`` connects to
+        127.0.0.1 and sends the host and port of the address in the ``Host`` header. An address is
+        valid until the sandbox and its last fork are closed. Raises GuestError if the sandbox is
+        not open.
         """
-        return {one.number: one.url for one in self._live.views.ports()}
+        return {port.number: port.url for port in self._live.views.ports()}
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What the policy asks for and is not enforced here; never silent (promise P7)."""
+        """The capabilities that the policy asks for and that are not enforced here (promise P7)."""
         return self._live.views.gaps
 
 
 async def _to_its_end(work: Awaitable[T]) -> T:
-    """Wait for ``work``, and to its end where this is cancelled."""
+    """Await ``work`` and return its result. If cancelled, raise only when ``work`` has ended."""
     future = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(future)
@@ -1412,38 +1585,46 @@ async def _to_its_end(work: Awaitable[T]) -> T:
 
 
 def variables_of(found: wire.Variables | None) -> tuple[Variable, ...]:
-    """Return the variables in a guest's answer, without what is no name, type or shape.
+    """Return the variables in a guest's reply, without texts that are no names, types or shapes.
 
-    A guest may say anything, and these are shown in the host's sentences: to a model, too.
+    A guest may send any text, and these are shown to people and models within sentences of the
+    host's. A variable without a proper name is dropped; a type or shape that is none becomes "".
     """
     return tuple(
         Variable(
-            one.name,
-            type_of(one.type),
-            one.shape if len(one.shape) <= _LONGEST_TYPE and _SHAPE.fullmatch(one.shape) else "",
-            one.size,
+            variable.name,
+            type_of(variable.type),
+            variable.shape
+            if len(variable.shape) <= _LONGEST_TYPE and _SHAPE.fullmatch(variable.shape)
+            else "",
+            variable.size,
         )
-        for one in (found.variables if found is not None else ())
-        if len(one.name) <= _LONGEST_NAME and one.name.isidentifier()
+        for variable in (found.variables if found is not None else ())
+        if len(variable.name) <= _LONGEST_NAME and variable.name.isidentifier()
     )
 
 
 def type_of(said: str) -> str:
-    """Return the name of a type as a guest says it; nothing where it is none, or a long one."""
+    """Return the name of a type that a guest sent, or "" if it is not a name or too long."""
     is_name = all(part.isidentifier() for part in said.split("."))
     return said if len(said) <= _LONGEST_TYPE and is_name else ""
 
 
 def _can_be_set(name: str) -> bool:
+    """Return whether a program may set a variable of this name."""
     return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
 
 
 def _make_within(above: int, name: str) -> ForksFolder:
-    """Make a folder in one that is open, and close that: who waits for it may have gone."""
+    """Make the folder ``name`` in the open folder ``above``, and close ``above``.
+
+    Called in a worker thread. The descriptor is closed here because the caller may have been
+    cancelled meanwhile.
+    """
     with closing(above):
         os.mkdir(name, mode=0o700, dir_fd=above)
-        made = os.stat(name, dir_fd=above, follow_symlinks=False)
-    return ForksFolder(name, made.st_dev, made.st_ino)
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+    return ForksFolder(name, status.st_dev, status.st_ino)
 
 
 def _count_forks(sandbox: AsyncSandbox) -> int:
@@ -1451,27 +1632,27 @@ def _count_forks(sandbox: AsyncSandbox) -> int:
 
 
 def changes_of(staged: Staged | None, paths: Paths) -> tuple[Change, ...]:
-    """Return what is staged, at or beneath ``paths`` if there are any. Raises ChangesError."""
+    """Return the staged changes, or those at or beneath ``paths``. Raises ChangesError."""
     return () if staged is None else tuple(staged.changes(_names(paths)))
 
 
 def keep_of(staged: Staged | None, paths: Paths, *, overwrite: bool) -> tuple[Change, ...]:
-    """Keep it, and return what was kept. Raises ChangesError."""
+    """Apply staged changes to the project, and return them. Raises ChangesError."""
     names = _names(paths)
     if staged is None and names:
         raise ChangesError("nothing is staged under this policy")
     if staged is None:
         return ()
     kept = keeping.keep(staged, names, by="a program", overwrite=overwrite)
-    return tuple(one.change for one in kept)
+    return tuple(entry.change for entry in kept)
 
 
 def _names(paths: Paths) -> tuple[str, ...]:
-    given = (paths,) if isinstance(paths, str | os.PathLike) else paths
-    return tuple(os.fspath(path) for path in given)
+    several = (paths,) if isinstance(paths, str | os.PathLike) else paths
+    return tuple(os.fspath(path) for path in several)
 
 
 @functools.lru_cache(maxsize=256)
 def _warn(text: str) -> None:
-    """Log a warning, once a process: what is not enforced is so for each sandbox."""
+    """Log a warning, once in a process: a gap is the same for each of its sandboxes."""
     _LOG.warning("\n".join(wrap(text, hanging="  ", columns=COLUMNS)))

@@ -1,10 +1,11 @@
-"""Sessions in files: what ``save`` keeps of a sandbox, and ``load`` gives to another.
+"""Saved sessions: the files that ``AsyncSandbox.save`` writes and ``load`` reads.
 
-A file is a zip: ``session.json`` says which variables and cells there are, and ``values/N`` has the
-value of variable N as it crosses (``wire.arrays``), msgpack of a ``messages.Value``. The host
-neither makes a value of it, nor writes what it knows of one: a guest encoded it and a guest decodes
-it, under its locks. Whose file it is does not matter then; what the host reads is bounded first.
-Nothing in it is compressed, so that it takes no more to read than it is large (ADR 0160).
+A file is a zip. ``session.json`` (``SavedSession``) lists the variables and cells. ``values/N`` has
+the value of variable N as it is sent between host and guest (``wire.arrays``): msgpack of a
+``messages.Value``. A guest encoded it, and a guest decodes it, under its locks. The host never
+makes a Python value of it. That is why a file from anybody can be loaded; the host bounds what it
+reads itself. Nothing in the zip is compressed, so that reading it takes no more memory than the
+file has bytes (ADR 0160).
 """
 
 from __future__ import annotations
@@ -32,27 +33,30 @@ if TYPE_CHECKING:
 
     from cellblock.api.results import Result
 
-#: Bytes of all values, and of a file: with 32-bit offsets, zip has no second directory.
+#: Bytes of all values together.
 MOST_VALUES: Final = 1 << 30
+#: Bytes of a file. It is below 4 GiB, so that offsets have 32 bits and there is no zip64 directory.
 _MOST_BYTES: Final = MOST_VALUES + (1 << 26)
-#: Bytes of one value: it has to fit in a frame, with a name.
+#: Bytes of one value: it must fit into a frame, together with its name.
 MOST_VALUE: Final = frames.MAX_FRAME - (1 << 13)
 MOST_VARIABLES: Final = 1_000
-#: Cells, and characters of all: the last of a session.
+#: The cells that are saved, the last of a session, and the characters of all their sources.
 MOST_CELLS: Final = 1_000
 MOST_CHARACTERS: Final = 1 << 20
-#: Bytes of ``session.json``: JSON takes six for a character at most. And of the zip's directory.
+#: Bytes of ``session.json``. JSON takes at most six bytes for a character.
 _MOST_JSON: Final = 16 << 20
+#: Bytes of the zip's directory.
 _MOST_DIRECTORY: Final = 1 << 18
 _SESSION: Final = "session.json"
-#: The locator of a zip64, if there is one, and the end of a zip (APPNOTE.TXT 6.3.10, 4.3.15 f.).
+#: The end of a zip, and before it the locator that a zip64 has (APPNOTE.TXT 6.3.10, 4.3.15 f.).
 _END: Final = struct.Struct("<4s16x4s4H2LH")
 
 
 class SavedVariable(msgspec.Struct, frozen=True):
-    """A variable of a session's. ``why`` it was not kept is empty for one that was.
+    """A variable of a saved session.
 
-    ``cells`` are the numbers of those that bind its name, as far as their source says.
+    ``why`` says why its value was not saved, or could not be set; it is empty if it was. ``cells``
+    are the numbers of the cells whose source binds the name.
     """
 
     name: messages.Name
@@ -62,62 +66,67 @@ class SavedVariable(msgspec.Struct, frozen=True):
 
 
 class SavedCell(msgspec.Struct, frozen=True):
-    """A cell that ran, by its number."""
+    """A cell that ran: its execution count and its source."""
 
     count: messages.Count
     source: str
 
 
 class SavedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a session, or what became of that where it was loaded."""
+    """The content of ``session.json``: the variables and cells of a session."""
 
     format: Literal[1] = 1
-    #: The versions and policy that it was saved with, and that one's digest.
+    #: The version of cellblock, and the name and digest of the policy, that it was saved with.
     cellblock: messages.Name
     policy: messages.Name
     policy_sha256: messages.Name
     variables: Annotated[tuple[SavedVariable, ...], msgspec.Meta(max_length=MOST_VARIABLES)]
-    #: How many variables there are beyond those.
+    #: The number of variables beyond ``MOST_VARIABLES``, which are not listed.
     unlisted: messages.Count = 0
     cells: Annotated[tuple[SavedCell, ...], msgspec.Meta(max_length=MOST_CELLS)] = ()
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The names that have their values."""
-        return tuple(one.name for one in self.variables if not one.why)
+        """The names of the variables that have their values."""
+        return tuple(variable.name for variable in self.variables if not variable.why)
 
     @property
     def missing(self) -> tuple[SavedVariable, ...]:
-        """The variables that have none, each with the reason, and the cells that bind it."""
-        return tuple(one for one in self.variables if one.why)
+        """The variables without their values, each with the reason and the cells that bind it."""
+        return tuple(variable for variable in self.variables if variable.why)
 
     @property
     def to_run(self) -> Mapping[int, str]:
-        """The cells that bind a missing name, in order: their numbers and sources."""
-        numbers = {count for one in self.missing for count in one.cells}
+        """The sources of the cells that bind a missing name, in order, by the cells' numbers."""
+        numbers = {count for variable in self.missing for count in variable.cells}
         return {cell.count: cell.source for cell in self.cells if cell.count in numbers}
 
 
 class LoadedSession(SavedSession, frozen=True, kw_only=True):
-    """What became of a saved session, with the results of the cells that were run again for it."""
+    """A saved session after loading it, with the results of the cells that were run again.
+
+    ``why`` of a variable says why it could not be set.
+    """
 
     results: tuple[Result, ...] = ()
 
 
 def value_name(number: int) -> str:
-    """Return what the member with the value of a variable is called."""
+    """Return the name of the zip's member with the value of a variable."""
     return f"values/{number}"
 
 
 class SessionWriter:
-    """Writes a saved session, the user's alone, which is at ``path`` once it is whole.
+    """A writer of a saved session.
 
-    A link of that name is replaced; none in folders that are ``written`` to leads there. Raises
-    OSError for what can't be written.
+    It writes a hidden file beside ``path``, which only the user can read; ``finish`` renames it to
+    ``path``, replacing a file or link there. ``written`` are the folders that cells can write: no
+    link in them is followed on the way to ``path``. Raises OSError if the file can't be written.
     """
 
     def __init__(self, path: Path, written: Sequence[str] = ()) -> None:
-        self._name, self._unfinished = path.name, f".{secrets.token_hex(16)}"
+        self._name = path.name
+        self._unfinished = f".{secrets.token_hex(16)}"
         self._folder = open_named(path.parent, written, FOLDER)
         try:
             opened = os.open(self._unfinished, NEW, 0o600, dir_fd=self._folder)
@@ -125,10 +134,11 @@ class SessionWriter:
             os.close(self._folder)
             raise
         self._file = os.fdopen(opened, "wb")
-        self._archive, self._left = ZipFile(self._file, "w", ZIP_STORED), MOST_VALUES
+        self._archive = ZipFile(self._file, "w", ZIP_STORED)
+        self._left = MOST_VALUES
 
     def add(self, number: int, value: messages.Value) -> str:
-        """Write the value of a variable; return why that can't be, or nothing."""
+        """Write the value of a variable. Return "", or the reason if the value is too large."""
         content = msgspec.msgpack.encode(value)
         if len(content) > min(MOST_VALUE, self._left):
             return f"larger: a value has {MOST_VALUE:,} bytes at most, all {MOST_VALUES:,}"
@@ -137,7 +147,7 @@ class SessionWriter:
         return ""
 
     def finish(self, session: SavedSession) -> None:
-        """Write the session, and put the file in its place."""
+        """Write ``session.json``, and move the file to its path once it is on disk."""
         self._archive.writestr(_SESSION, msgspec.json.encode(session))
         self._archive.close()
         self._file.flush()
@@ -146,7 +156,7 @@ class SessionWriter:
         os.rename(self._unfinished, self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def close(self) -> None:
-        """Remove what is not finished."""
+        """Close the file, and remove it if it is not finished."""
         with suppress(OSError):
             self._archive.close()
         with suppress(OSError):
@@ -156,10 +166,10 @@ class SessionWriter:
 
 
 class SessionFile:
-    """A saved session, anybody's: what is read of it is bounded, and checked, first.
+    """A reader of a saved session that anybody may have written.
 
-    Raises ExchangeError for what is none, OSError for what can't be opened. ``written`` is as for
-    ``SessionWriter``.
+    Everything is bounded and checked before it is read. Raises ExchangeError if the file is not a
+    saved session, and OSError if it can't be opened. ``written`` is that of ``SessionWriter``.
     """
 
     def __init__(self, path: Path, written: Sequence[str] = ()) -> None:
@@ -175,11 +185,15 @@ class SessionFile:
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
             os.close(opened)
             raise ExchangeError(f"{path} is no regular file of up to {_MOST_BYTES:,} bytes")
-        self._path, self._size = path, status.st_size
+        self._path = path
+        self._size = status.st_size
         self._file = os.fdopen(opened, "rb")
 
     def read(self) -> SavedSession:
-        """Return all but the values, once that is known to be what ``save`` writes."""
+        """Return the content of ``session.json``. Call it before ``value`` and ``size``.
+
+        Raises ExchangeError unless the file has the structure that ``save`` writes.
+        """
         with _refusing(self._path):
             self._archive = self._opened()
             content = self._read(_SESSION, _MOST_JSON)
@@ -192,7 +206,7 @@ class SessionFile:
         self._file.close()
 
     def value(self, number: int) -> messages.Value:
-        """Return the value of a variable that was kept. Raises ExchangeError."""
+        """Return the encoded value of a variable that was saved. Raises ExchangeError."""
         kind: Any = messages.Value
         with _refusing(value_name(number)):
             content = self._read(value_name(number), MOST_VALUE)
@@ -201,29 +215,41 @@ class SessionFile:
             return value
 
     def size(self, number: int) -> int:
-        """Return how many bytes the value of a variable that was kept has in the file."""
+        """Return the number of bytes that a variable's value has in the file."""
         return self._archive.getinfo(value_name(number)).file_size
 
     def _opened(self) -> ZipFile:
-        """Return the zip, once its directory is known to be short: zipfile reads it as a whole."""
+        """Return the zip, after checking the length of its directory.
+
+        ``zipfile`` reads the whole directory at once, so a hostile one must be refused before.
+        """
         end = os.pread(self._file.fileno(), _END.size, max(0, self._size - _END.size))
         zip64, signature, *_, directory, _, comment = _END.unpack(end)
-        is_zip64, is_end = zip64 == b"PK\6\7", signature == b"PK\5\6"
+        is_zip64 = zip64 == b"PK\6\7"
+        is_end = signature == b"PK\5\6"
         if is_zip64 or not is_end or directory > _MOST_DIRECTORY or comment:
             raise ValueError("no zip as save writes it")
         return ZipFile(self._file)
 
     def _check_members(self, session: SavedSession) -> None:
-        """Raise ValueError for any other member, and for more bytes than there are."""
+        """Raise ValueError unless the zip has exactly the members that ``session`` lists.
+
+        Raise it too if they have more bytes than the file: members that overlap, or compressed
+        members, would take more memory to read than the file has bytes.
+        """
         variables = enumerate(session.variables)
-        names = [_SESSION, *(value_name(number) for number, one in variables if not one.why)]
+        names = [
+            _SESSION,
+            *(value_name(number) for number, entry in variables if not entry.why),
+        ]
         members = self._archive.infolist()
-        if sorted(one.filename for one in members) != sorted(names):
+        if sorted(entry.filename for entry in members) != sorted(names):
             raise ValueError("other members than its variables")
-        if sum(one.file_size for one in members) > self._size:
+        if sum(entry.file_size for entry in members) > self._size:
             raise ValueError("members that share their bytes, or are compressed")
 
     def _read(self, name: str, most: int) -> bytes:
+        """Return the bytes of a member, at most ``most``."""
         member = self._archive.getinfo(name)
         if member.compress_type != ZIP_STORED or member.file_size > most:
             raise ValueError(f"{name} is compressed, or has more than {most:,} bytes")
@@ -233,7 +259,10 @@ class SessionFile:
 
 @contextmanager
 def _refusing(name: str | Path) -> Iterator[None]:
-    """Raise what a hostile file has zipfile and msgspec raise, which is many things, as one."""
+    """Raise ExchangeError in place of any exception that reading a hostile file raises.
+
+    ``zipfile`` and ``msgspec`` raise exceptions of many types.
+    """
     try:
         yield
     except Exception as exc:

@@ -1,4 +1,9 @@
-"""What widgets show in the end, in words: a display's own text says what they showed at first."""
+"""What widgets show when a cell has ended, in words.
+
+The text of a widget's display says what the widget showed at first: of a progress bar, its
+beginning. ``WidgetWords`` follows the messages that change widgets, so that ``Result.widgets`` can
+say what they show in the end. ``SandboxFront`` has one for its session.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,9 @@ if TYPE_CHECKING:
     from cellblock.host.cell.transcript import Output
 
 _NUMBER: Final = (int, float)
-#: What is remembered of a widget's state: values of these types, anything else is None. Nothing
-#: else checks the state of a widget of a module that an operator has added (``widget_modules``).
+#: The keys of a widget's state that are remembered, with their types. A value of another type
+#: becomes None: nothing else checks the state of widgets from modules that an operator has added
+#: (``widget_modules``).
 _KEYS: Final[Mapping[str, tuple[type, ...]]] = {
     "_model_name": (str,),
     "_options_labels": (list,),
@@ -26,39 +32,42 @@ _KEYS: Final[Mapping[str, tuple[type, ...]]] = {
     "min": _NUMBER,
     "value": (str, list, *_NUMBER),
 }
-#: And how much: of a text its characters, of a list its items, of an integer its size.
+#: Characters of a text that are remembered, items of a list, and the size of an integer.
 _MAX_TEXT: Final = 300
 _MAX_ITEMS: Final = 50
 _MAX_INT: Final = 1 << 64
-#: Widgets that are remembered, and those that are read for one display.
+#: Widgets of a session that are remembered.
 _MAX_WIDGETS: Final = 1_000
+#: Widgets, a container's children too, that are read for one display.
 _MAX_READ: Final = 200
 _REFERENCE: Final = "IPY_MODEL_"
 _OF_LOOKS: Final = ("LayoutModel", "StyleModel")
-#: Models whose value is what they show.
+#: Models that show their value as text, or as HTML.
 _TEXTS: Final = frozenset({"LabelModel"})
 _HTML: Final = frozenset({"HTMLModel", "HTMLMathModel"})
 
 
 class WidgetWords:
-    """The widgets of a session, as far as their states can be said; from the messages that passed.
+    """The states of a session's widgets, as far as they can be put into words.
 
-    An update of a widget that is not known here, as of one made in a session that this one is a
-    fork of, says nothing.
+    Updates of an unknown widget are ignored. A fork, for example, doesn't know the widgets that its
+    parent made.
     """
 
     def __init__(self) -> None:
         self._states: dict[str, dict[str, Any]] = {}
-        #: Widgets that changed since the last cell ended, and those that were closed.
-        self._changed, self._closed = set[str](), set[str]()
+        #: The ids of widgets that changed since the last cell ended, and of those that were closed.
+        self._changed = set[str]()
+        self._closed = set[str]()
 
     def take(self, output: Output) -> None:
-        """Take an output; what is no message of a widget's changes nothing."""
+        """Take an output. Only messages of widgets change anything."""
         if not output.kind.startswith("comm_"):
             return
-        name, data = output.content["comm_id"], output.content["data"]
+        name = output.content["comm_id"]
+        data = output.content["data"]
         sent = data.get("state") if isinstance(data, dict) else None
-        state = dict(_kept(sent)) if isinstance(sent, dict) else {}
+        state = dict(_remembered(sent)) if isinstance(sent, dict) else {}
         if output.kind == "comm_close":
             if self._states.pop(name, None) is not None:
                 self._closed.add(name)
@@ -73,17 +82,19 @@ class WidgetWords:
             self._changed.add(name)
 
     def end_cell(self, outputs: Iterable[Output]) -> dict[str, str]:
-        """Return what each widget shows that a cell displayed and that has changed since, by id.
+        """Return what widgets show now, in words, by id. Called when a cell has ended.
 
-        Nothing is shown of one that was closed. What changes from now on is of the next cell.
+        Only the widgets that ``outputs`` display are returned, if they have changed since they were
+        made; a widget that was closed has "". Later changes belong to the next cell.
         """
         ids = filter(None, dict.fromkeys(map(_view_id, outputs)))
-        found = {name: words for name in ids if (words := self._words(name)) is not None}
+        shown = {name: words for name in ids if (words := self._words(name)) is not None}
         self._changed.clear()
         self._closed.clear()
-        return found
+        return shown
 
     def _words(self, name: str) -> str | None:
+        """Return what a widget and its children show; None if none of them has changed."""
         if name in self._closed:
             return ""
         parts = list(self._parts(name, [_MAX_READ]))
@@ -93,14 +104,14 @@ class WidgetWords:
         return " ".join(text for _, text in parts if text)
 
     def _parts(self, name: str, left: list[int]) -> Iterator[tuple[str, str]]:
-        """Yield a widget, and those in it, each with its own words; ``left`` of them at most."""
+        """Yield the ids and words of a widget and of its children, at most ``left[0]`` of them."""
         state = self._states.get(name)
         left[0] -= 1
         if state is None or left[0] < 0:
             return
         children = state.get("children")
         if children is None:
-            yield name, _said(state)
+            yield name, _text_of_state(state)
             return
         yield name, ""
         for child in children:
@@ -110,7 +121,10 @@ class WidgetWords:
 def shown_at_the_end(
     data: Mapping[str, Any], widgets: Mapping[str, str]
 ) -> Mapping[str, Any] | None:
-    """Return a bundle whose text says what its widget shows now; None for one that is gone."""
+    """Return a bundle with a text that says what its widget shows now, or None if it was closed.
+
+    ``widgets`` is ``Result.widgets``. Other bundles are returned as they are.
+    """
     words = widgets.get(_id_in(data))
     if words is None:
         return data
@@ -118,6 +132,7 @@ def shown_at_the_end(
 
 
 def _view_id(output: Output) -> str:
+    """Return the id of the widget that an output displays, or ""."""
     data = output.content.get("data")
     return _id_in(data) if isinstance(data, dict) else ""
 
@@ -127,7 +142,8 @@ def _id_in(data: Mapping[str, Any]) -> str:
     return str(view.get("model_id", "")) if isinstance(view, dict) else ""
 
 
-def _kept(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _remembered(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of a state that are remembered, bounded."""
     for key, types in _KEYS.items():
         if key not in state:
             continue
@@ -143,33 +159,35 @@ def _kept(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _short(value: Any) -> str | float | None:
     if isinstance(value, str):
         return encodable(value[:_MAX_TEXT])
-    if isinstance(value, int):  # a larger one has no float, and may have no text
+    if isinstance(value, int):  # a larger integer has no float, and may be too long for a text
         return value if abs(value) <= _MAX_INT else None
     return value if isinstance(value, float) else None
 
 
-def _said(state: Mapping[str, Any]) -> str:
-    """Return what a widget shows, as IPython writes an object unless it is a text or a bar."""
-    value, label = state.get("value"), state.get("description")
+def _text_of_state(state: Mapping[str, Any]) -> str:
+    """Return what a widget shows: a text, a progress ("3 of 5"), or else the widget's repr."""
+    value = state.get("value")
+    label = state.get("description")
     model = state.get("_model_name") or ""
     if model in _HTML or model in _TEXTS:
         text = str(value or "")
         shown = text_of(text) if model in _HTML else text
         return _in_a_line(" ".join(filter(None, [label, shown])))
     if model.endswith("ProgressModel") and isinstance(value, int | float):
-        most = state.get("max")
-        bar = f"{value:g} of {most:g}" if isinstance(most, int | float) else f"{value:g}"
+        maximum = state.get("max")
+        bar = f"{value:g} of {maximum:g}" if isinstance(maximum, int | float) else f"{value:g}"
         return _in_a_line(" ".join(filter(None, [label, bar])))
     fields = {name: state[name] for name in ("min", "max", "description") if state.get(name)}
-    options, index = state.get("_options_labels"), state.get("index")
+    options = state.get("_options_labels")
+    index = state.get("index")
     if isinstance(options, list) and isinstance(index, int) and 0 <= index < len(options):
         fields = {"value": options[index], **fields}
     elif value is not None:
         fields = {"value": value, **fields}
-    said = ", ".join(f"{name}={one!r}" for name, one in fields.items())
-    return f"{model.removesuffix('Model')}({said})"
+    arguments = ", ".join(f"{name}={field!r}" for name, field in fields.items())
+    return f"{model.removesuffix('Model')}({arguments})"
 
 
 def _in_a_line(text: str) -> str:
-    """Return a text with plain blanks: tqdm's are as wide as a digit."""
+    """Return a text in one line with plain blanks; tqdm's figure spaces are as wide as a digit."""
     return " ".join(text.split())

@@ -1,7 +1,11 @@
-"""``cellblock check``: files in, a report out. Nothing in the files runs.
+"""``cellblock check``: from files to a report. Nothing in the files runs.
 
-They are judged in processes (`main`), each with one file at a time and little memory and time
-for it.
+Worker processes (`main`) judge the files, because parsing a hostile file may take any amount of
+memory and time. Each has one file at a time, and limits for it. The parent starts workers, sends
+them files and collects their verdicts (`CheckWorkers`); a thread waits for each worker:
+
+    _start ─> WorkerReady ─> free ─ give ─> judging ─ Verdict ─> free
+                                                    └ ended, or over its time ─> end: not checked
 """
 
 from __future__ import annotations
@@ -49,8 +53,12 @@ if TYPE_CHECKING:
 def check(
     found: Sequence[files.File], policy: Policy, options: CheckOptions, *, jobs: int = 0
 ) -> CheckReport:
-    """Check files in at most ``jobs`` processes. Raise CheckError where none can be had."""
-    verdicts, problems = dict[files.File, Verdict](), list[Problem]()
+    """Check files in at most ``jobs`` processes, by default one for each processor.
+
+    Raise CheckError if no process can be started.
+    """
+    verdicts = dict[files.File, Verdict]()
+    problems = list[Problem]()
 
     def readable() -> Iterator[WorkItem]:
         for file in found:
@@ -84,13 +92,14 @@ def check(
     return CheckReport(policy.name, options.template, checked, tuple(problems))
 
 
-# --- the worker processes -------------------------------------------------------------------------
-# A worker that ends before it answered costs the verdict of its file, and another takes its place.
-# Nothing else can end the check.
+# --- the worker processes, seen from the parent ---------------------------------------------------
+# If a worker ends before it has answered, its file counts as not checked, and another worker takes
+# its place. Only workers that can't be started end the check.
 
 _BOOT: Final = "import sys;sys.path[:] = sys.argv[1:];from cellblock.batch.check import main;main()"
-#: Environment that the interpreter reads before the first frame, or that says where the user's own
-#: folders are, with approvals among them. Everything else is sent in frames.
+#: Prefixes of the environment variables that a worker gets: the interpreter reads them before the
+#: first frame, or they say where the user's folders are, approvals among them. Everything else is
+#: sent in frames.
 _ENVIRONMENT: Final = ("HOME", "LANG", "LC_", "LD_", "PATH", "TZ", "XDG_DATA_HOME")
 _READ_SIZE: Final = 1 << 16
 #: Seconds that a worker has to import what it needs.
@@ -106,31 +115,34 @@ class WorkItem(NamedTuple):
 
 
 class CheckWorkers:
-    """At most ``most`` processes that judge files; a thread waits for each. Close it."""
+    """The worker processes of a check, at most ``most``, and a thread for each. Close it."""
 
     def __init__(self, options: CheckOptions, most: int) -> None:
-        self._options, self._most = options, most
+        self._options = options
+        self._most = most
         self._threads = ThreadPoolExecutor(most)
-        #: All that run, and those of them that wait for a file.
+        #: All workers that run.
         self._workers = list[_Worker]()
+        #: The workers that have no file.
         self._free = list[_Worker]()
         self._closed = False
 
     def judge(self, items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Verdict]]:
-        """Yield the verdict on each item, in any order. ``items`` is read as they are needed.
+        """Yield each item with its verdict, in any order.
 
-        Raise CheckError where no worker can be started.
+        ``items`` is read only as fast as files are judged, so that few contents are in memory.
+        Raise CheckError if no worker can be started.
         """
         judging = set[Future[tuple[WorkItem, Verdict]]]()
         for item in items:
             judging.add(self._threads.submit(self._judge, item))
             if len(judging) == self._most:
                 done, judging = wait(judging, return_when=FIRST_COMPLETED)
-                yield from (one.result() for one in done)
-        yield from (one.result() for one in as_completed(judging))
+                yield from (future.result() for future in done)
+        yield from (future.result() for future in as_completed(judging))
 
     def close(self) -> None:
-        """End all workers."""
+        """Kill all workers, and wait until they have ended."""
         self._closed = True
         for worker in tuple(self._workers):
             worker.kill()
@@ -139,6 +151,7 @@ class CheckWorkers:
             worker.end()
 
     def _judge(self, item: WorkItem) -> tuple[WorkItem, Verdict]:
+        """Return the verdict of a free or new worker. Called in a thread of its own."""
         try:
             worker = self._free.pop()
         except IndexError:
@@ -157,7 +170,7 @@ class CheckWorkers:
         except OSError as error:
             raise CheckError(f"no process to check in: {error.strerror}") from None
         self._workers.append(worker)
-        if self._closed:  # it may have been too late to be killed
+        if self._closed:  # `close` may have killed the others before this one was in the list
             worker.kill()
         if worker.receive() is None:
             self._workers.remove(worker)
@@ -166,7 +179,7 @@ class CheckWorkers:
 
 
 class _Worker:
-    """The parent's end of one process. Raise OSError where it can't be started."""
+    """The parent's end of a worker process. Raise OSError if the process can't be started."""
 
     def __init__(self, options: CheckOptions) -> None:
         argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
@@ -195,13 +208,13 @@ class _Worker:
         self._send(bytes(frames.encode(task)), item.content)
 
     def _send(self, *parts: bytes) -> None:
-        with contextlib.suppress(OSError):  # one that is gone, or slow, is noticed by `receive`
+        with contextlib.suppress(OSError):  # `receive` notices a worker that is gone or too slow
             for part in parts:
                 self._socket.settimeout(self._seconds_left())
                 self._socket.sendall(part)
 
     def receive(self) -> WorkerReady | Verdict | None:
-        """Block until the worker answers; None where it ends before, or its time is over."""
+        """Block until the worker answers. Return None if it ends before, or its time is over."""
         try:
             while True:
                 self._socket.settimeout(self._seconds_left())
@@ -213,27 +226,27 @@ class _Worker:
         except TimeoutError:
             self._overdue = True
             self.kill()
-        except (OSError, WireError):  # it ended before it had read all, or sent nonsense
+        except (OSError, WireError):  # it ended before it had read everything, or sent no frame
             self.kill()
         return None
 
     def _seconds_left(self) -> float:
-        """Return the seconds until the deadline; never 0, which a socket takes for no wait."""
+        """Return the seconds until the deadline; never 0, which would mean not to wait at all."""
         return max(0.001, self._deadline - time.monotonic())
 
     def kill(self) -> None:
-        """Kill the process; that it hangs up is noticed by `receive`."""
+        """Kill the process. `receive` then notices that it has hung up."""
         self._process.kill()
 
     def end(self) -> str:
-        """Wait until the process, which hung up or was killed, has ended. Return why it did."""
+        """Wait until the process, which hung up or was killed, has ended. Return why it ended."""
         self._socket.close()
         return self._limits.reason(self._process.wait(), overdue=self._overdue)
 
 
-# --- in such a process ----------------------------------------------------------------------------
-# The parent sends the options, then tasks, over a socket that is stdin here, and gets a verdict for
-# each.
+# --- in a worker process --------------------------------------------------------------------------
+# The parent sends the options, then tasks, over a socket that is stdin here. The worker sends a
+# verdict for each task.
 
 
 def main() -> None:
@@ -257,23 +270,23 @@ def main() -> None:
 
 
 def judge_context(options: CheckOptions) -> JudgeContext:
-    """Return what files are judged by, with what the host looks up in files for it."""
+    """Return the context of a judge, with the host's functions that look things up in files."""
     return JudgeContext(options, admitted=of_notebook, upgrade=upgraded)
 
 
 def judge_task(content: bytes, task: CheckTask, context: JudgeContext) -> Verdict:
-    """Return the verdict on a task's file; end the process where its memory is not enough."""
+    """Return the verdict on a task's file. If there is too little memory, end the process."""
     try:
         return judge(content, task.kind, context, Path(os.fsdecode(task.path)))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
-    except Exception as error:  # noqa: BLE001 - an error of ours is one file's, not the check's
+    except Exception as error:  # noqa: BLE001 - a defect of cellblock costs one file, not the check
         why = f"could not be checked, by a mistake of cellblock's own: {type(error).__name__}"
         return not_checked(why)
 
 
 def _limit(kind: int, most: int) -> None:
-    """Set a soft limit, at most the hard one."""
+    """Set a soft limit to ``most``, or to the hard limit if that is lower."""
     hard = resource.getrlimit(kind)[1]
     allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (allowed, hard))
@@ -284,7 +297,7 @@ def _read_frame(stream: BinaryIO) -> bytes:
 
 
 def _read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """Read so many bytes; exit where there are no more."""
+    """Read ``size`` bytes. Exit if the parent has hung up."""
     content = stream.read(size)
     if len(content) < size:
         sys.exit()

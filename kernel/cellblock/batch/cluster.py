@@ -1,16 +1,18 @@
-"""``cellblock run --cluster``: the same run on a Dask cluster, one notebook a task.
+"""``cellblock run --cluster``: a run on a Dask cluster, with a Dask task for each notebook.
 
 Workers are hosts, and as trusted as this process: Dask's own protocol carries programs both ways.
-No part of that is a guest's. What crosses as ours is bytes that are decoded strictly. Dask is an
-extra: only this module imports it.
+Guests have no part in it. cellblock's own messages are bytes that are decoded strictly. Dask is an
+extra, which only this module imports.
 
-The run's end is an executor of `batch.run.runner`, `ClusterExecutor`. It sends notebooks to workers
-that keep the policy, and takes results and audit logs home, whatever happens to workers.
+- **In the process of the run**, `ClusterExecutor` is the executor of `batch.run.runner`. It sends
+  notebooks to workers that can enforce the policy, sends a notebook again if its worker is lost,
+  and takes results and audit logs home.
+- **In each worker process**, `ZygotePlugin` has a pool with a warm zygote for the run's policy. The
+  pool is opened for the first notebook, and closed when the run ends, or has sent no notebook for a
+  minute.
 
-In each worker process `ZygotePlugin` has a pool with a warm zygote for the run's policy. It is
-opened for the first notebook, and closed when the run ends, or has sent none for a minute. A
-notebook may narrow the policy (promise P8): the worker reads its metadata, as a run without a
-cluster does, and a guest shows that the narrower policy is enforced.
+A notebook may narrow the policy (promise P8). The worker reads its metadata, like a run without a
+cluster, and starts a guest to see that the narrower policy is enforced.
 """
 
 from __future__ import annotations
@@ -56,18 +58,21 @@ if TYPE_CHECKING:
 
     from cellblock.batch.run.runner import OutputFolder, Progress, RunRequest, RunResult
 
-#: Seconds for a scheduler to answer.
+#: Seconds that a scheduler has to answer.
 CONNECT_TIMEOUT: Final = 10.0
-#: Seconds between looks at which workers there are, and at whether a notebook is still wanted.
+#: Seconds between two looks at the list of workers, and between two looks at whether the run still
+#: waits for a notebook.
 _POLL: Final = 1.0
-#: Seconds without a notebook after which a worker closes what it holds for a run.
+#: Seconds without a notebook after which a worker closes its pool.
 IDLE: Final = 60.0
+#: Seconds between two looks at whether a worker has come.
 _TICK: Final = 0.1
-#: Seconds without a worker, after which notebooks wait no longer.
+#: Seconds that notebooks wait for a worker if there is none.
 MAX_WAIT: Final = 60.0
-#: Times that a notebook is sent, where its workers vanish. Dask tries four with each.
+#: The number of times that a notebook is sent if its workers vanish. Each time, Dask tries four
+#: workers.
 MAX_TRIES: Final = 5
-#: Notebooks under way for each thread of a worker: one that runs, and the next one.
+#: Notebooks under way for each thread of a worker: the one that runs, and the next one.
 _PER_THREAD: Final = 2
 #: The folder for audit logs among the run's own files.
 _AUDIT: Final = "audit"
@@ -75,13 +80,13 @@ _AUDIT: Final = "audit"
 MAX_AUDIT_BYTES: Final = 16 << 20
 
 
-# --- what is sent ---------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 
 
 class PolicyOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy of a run: all its fields, their hash, and what goes with it.
+    """The policy of a run, sent to each worker: all its fields, and their hash.
 
-    ``project`` is its folder, which a worker may have or not.
+    ``project`` is the project folder, which a worker's machine need not have.
     """
 
     version: str
@@ -92,9 +97,10 @@ class PolicyOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The result of a notebook, the document that is written, and the files of the audit log.
+    """The result of a notebook, the executed notebook, and the files of the audit log.
 
-    ``audit_left`` says why the log stays on the worker, if it does. ``gaps`` are the worker's.
+    ``audit_left`` says why the log stays on the worker, if it does. ``gaps`` are the gaps in
+    enforcement on the worker.
     """
 
     result: NotebookResult
@@ -105,7 +111,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):
-    """Why the worker at this address can't keep the policy."""
+    """The refusal of a worker that can't enforce the policy, and its reason."""
 
     address: str
     host: str
@@ -116,21 +122,33 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
 
 
 class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
-    """Runs the notebooks of a run, or says why it can't. Its methods never end the worker."""
+    """The plugin of a Dask worker that runs the notebooks of one run.
+
+    Dask's threads call ``run``, one for each task; the executions run on the loop of a thread that
+    the plugin owns. Its methods never end the worker.
+    """
 
     def __init__(self, offer: bytes, name: str, idle: float) -> None:
-        self._offer, self.name, self._idle = offer, name, idle
+        self._offer = offer
+        self.name = name
+        self._idle = idle
 
     def setup(self, worker: Worker) -> None:
-        """Wait for a notebook: a run that is gone sends none, and later workers start nothing."""
-        # Keep gaps out of the worker's log: the run shows them once, and not for each guest.
+        """Prepare to run notebooks. The pool is opened for the first one.
+
+        Dask also calls it on workers that start when the run may be gone: those get no notebook,
+        and so they start nothing.
+        """
+        # Keep gaps out of the worker's log: the run shows them once, not for each guest.
         log = logging.getLogger("cellblock")
         if not log.handlers:
             log.addHandler(logging.NullHandler())
         self._worker = worker
-        #: Held while the pool is opened or closed, and for the numbers of its users.
+        #: Held while the pool is opened or closed, and while ``_users`` changes.
         self._lock = threading.Lock()
-        self._users, self._timer = 0, threading.Timer(0.0, self._close_unused)
+        #: The number of notebooks that use the pool.
+        self._users = 0
+        self._timer = threading.Timer(0.0, self._close_unused)
         self._thread: LoopThread | None = None
         self._pool: AsyncSandboxPool | None = None
         self._pools: PolicyPools | None = None
@@ -139,13 +157,16 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
         self._stopped = False
 
     def teardown(self, worker: Worker) -> None:
-        """End what runs, and close the pool: in a thread, as the worker's own loop has to go on."""
+        """End the notebooks that run, and close the pool.
+
+        The pool is closed in a thread, because the worker's own loop must go on.
+        """
         del worker
         self.stop()
         threading.Thread(target=self._close_unused, name="cellblock-end", daemon=True).start()
 
     def run(self, key: str, job: Job, options: RunOptions) -> TaskResult | Refusal:
-        """Run a notebook, in the calling thread, which is a Dask task's."""
+        """Run a notebook, and return when it has ended. Called in the thread of a Dask task."""
         if self._stopped:
             return TaskResult(result=ended_by_run(job))
         try:
@@ -155,7 +176,7 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
                     thread, pools = self._open()
                 self._users += 1
                 self._timer.cancel()
-        except Exception as exc:  # noqa: BLE001 - whatever it is, this worker can't
+        except Exception as exc:  # noqa: BLE001 - whatever the reason, this worker can't run it
             kind = "" if isinstance(exc, CellblockError) else f"{type(exc).__name__}: "
             return Refusal(self._worker.address, socket.gethostname(), f"{kind}{exc}")
         execution = Execution(job, options)
@@ -175,7 +196,7 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
         )
 
     async def _execute(self, execution: Execution, pools: PolicyPools, key: str) -> NotebookResult:
-        """Run it while anybody waits for it, and end it where the run was killed."""
+        """Run a notebook, and stop it if the run was killed, so that its Dask task is gone."""
 
         async def watch() -> None:
             while True:
@@ -193,14 +214,14 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
             self._running.discard(execution)
 
     def stop(self) -> None:
-        """End all that runs, soon, and begin nothing; when called twice, at once."""
+        """End the notebooks that run, soon, and begin none. If called again, end them at once."""
         self._stopped = True
         for execution in tuple(self._running):
             if self._thread is not None:
                 self._thread.soon(execution.stop)
 
     def _open(self) -> tuple[LoopThread, PolicyPools]:
-        """Open the pool, and check with a guest what is enforced. Raise what that raises."""
+        """Open the pool, and start a guest to see what is enforced. Raise if that fails."""
         offer = msgspec.json.decode(self._offer, type=PolicyOffer)
         policy = accept_offer(offer)
         project = offer.project if Path(offer.project).is_dir() else self._worker.local_directory
@@ -218,6 +239,7 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
         return thread, pools
 
     def _close_unused(self) -> None:
+        """Close the pool and end its thread, unless a notebook uses the pool."""
         with self._lock:
             thread, pools, pool = self._thread, self._pools, self._pool
             if self._users or thread is None or pools is None or pool is None:
@@ -229,20 +251,20 @@ class ZygotePlugin(WorkerPlugin):  # type: ignore[misc]  # it has no types
 
 
 def ended_by_run(job: Job) -> NotebookResult:
-    """Return the result of a notebook that was not begun, as the run was ended."""
+    """Return the result of a notebook that was not begun because the run was ended."""
     why = "the run was ended"
     return NotebookResult(notebook=job.name, status=NotebookStatus.interrupted, reason=why)
 
 
 def audit_files(session: str, audit: Audit) -> tuple[dict[str, bytes], str]:
-    """Return the file of a session's audit log by its name, and why it stays here, if it does."""
+    """Return the file of a session's audit log by its name, or why the log stays here."""
     if not session or not audit.log:
         return {}, ""
     try:
-        found = find(Path(audit.folder), session)
-        if found.file.stat().st_size > MAX_AUDIT_BYTES:
+        log = find(Path(audit.folder), session)
+        if log.file.stat().st_size > MAX_AUDIT_BYTES:
             return {}, f"it is over {MAX_AUDIT_BYTES >> 20} MiB"
-        return {found.file.name: found.file.read_bytes()}, ""
+        return {log.file.name: log.file.read_bytes()}, ""
     except AuditError as exc:
         return {}, exc.message
     except OSError as exc:
@@ -252,7 +274,8 @@ def audit_files(session: str, audit: Audit) -> tuple[dict[str, bytes], str]:
 def accept_offer(offer: PolicyOffer) -> Policy:
     """Return the policy of an offer, which also denies the credentials of this worker's user.
 
-    Raise CellblockError for a policy that does not have its hash, or is of another version.
+    Raise CellblockError if the offer is of another version of cellblock, or if the policy doesn't
+    match its hash.
     """
     if offer.version != __version__:
         raise BackendError(f"cellblock is {__version__} here, and {offer.version} where the run is")
@@ -261,18 +284,19 @@ def accept_offer(offer: PolicyOffer) -> Policy:
         raise BackendError("the policy that arrived is not the one that its hash is of")
     denied = load.preset_values("safe")["read_deny_paths"]
     denied = dict.fromkeys((*policy.read_deny_paths, *denied))
-    # Logs are sent home; until then they are where this worker's user keeps them.
+    # Logs are sent home. Until then they lie in the folder of this worker's user.
     audit = dataclasses.replace(policy.audit, folder=Audit().folder)
     return policy.replace(read_deny_paths=tuple(denied), audit=audit)
 
 
 async def enforced_gaps(pool: AsyncSandboxPool) -> tuple[Gap, ...]:
-    """Return the gaps in a guest of the pool.
+    """Return the gaps in enforcement of a guest of the pool.
 
-    Raise BackendError where anything that the policy asks for is enforced by nothing.
+    Raise BackendError if anything that the policy asks for is not enforced at all.
     """
     async with pool.sandbox() as sandbox:
-        backend, gaps = sandbox.backend, sandbox.gaps
+        backend = sandbox.backend
+        gaps = sandbox.gaps
     missing = [gap for gap in gaps if gap.status in (Status.unenforced, Status.unavailable)]
     if missing:
         what = "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in missing)
@@ -280,7 +304,7 @@ async def enforced_gaps(pool: AsyncSandboxPool) -> tuple[Gap, ...]:
     return gaps
 
 
-# --- what a run calls -----------------------------------------------------------------------------
+# --- functions that the run calls on workers ------------------------------------------------------
 
 
 def stop_notebooks(name: str, dask_worker: Worker) -> None:
@@ -290,16 +314,16 @@ def stop_notebooks(name: str, dask_worker: Worker) -> None:
 
 
 def run_notebook(name: str, key: str, task: bytes) -> bytes:
-    """Run one notebook; a Dask task."""
+    """Run one notebook. This is the function of a Dask task."""
     job, options = msgspec.msgpack.decode(task, type=tuple[Job, RunOptions])
     return msgspec.msgpack.encode(get_worker().plugins[name].run(key, job, options))
 
 
-# --- the run's end ------------------------------------------------------------------------------
+# --- in the process of the run --------------------------------------------------------------------
 
 
 class ClusterError(CellblockError):
-    """There is no cluster, or none whose workers keep the policy."""
+    """The error for a cluster that can't be reached, or whose workers can't enforce the policy."""
 
 
 def run(request: RunRequest, folder: OutputFolder, progress: Progress, address: str) -> RunResult:
@@ -319,15 +343,17 @@ async def _run(
             raise ClusterError(f"{policy.name}: artifact_export_paths: {what}. Remove the entry.")
         check_out_of_reach(request, folder, policy.filesystem_write_roots)
         executor = ClusterExecutor(address, policy, folder, progress.message, allow_unsafe=unsafe)
-        run.executor = executor  # signals end it while it waits for workers, too
+        # Set before it is entered, so that signals also end the run while it waits for workers.
+        run.executor = executor
         async with executor:
             return await run.run(executor, exports=False)
 
 
 class ClusterExecutor:
-    """`runner.Executor` that uses the workers of a Dask cluster that keep the policy.
+    """The executor that runs notebooks in the workers of a Dask cluster that enforce the policy.
 
-    ``message`` is called with which workers get no notebook, and which logs stay on theirs.
+    ``message`` is called with texts for the user: which workers get no notebooks, and which audit
+    logs stay on their workers.
     """
 
     def __init__(
@@ -339,7 +365,9 @@ class ClusterExecutor:
         *,
         allow_unsafe: bool,
     ) -> None:
-        self._address, self._folder, self._message = address, folder, message
+        self._address = address
+        self._folder = folder
+        self._message = message
         self._digest = policy.digest()
         self._offer = PolicyOffer(
             version=__version__,
@@ -352,10 +380,11 @@ class ClusterExecutor:
         self._client: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
-        #: How many threads each worker has, by address, and why some get no notebook.
+        #: The number of threads of each worker, by address.
         self._threads: dict[str, int] = {}
+        #: Why workers get no notebooks, by address.
         self._refusals: dict[str, str] = {}
-        #: What the first worker that ran a notebook does not enforce.
+        #: The gaps in enforcement on the first worker that ran a notebook.
         self.gaps: tuple[Gap, ...] = ()
 
     def digest(self, _policy: str, /) -> str:
@@ -363,9 +392,10 @@ class ClusterExecutor:
         return self._digest
 
     async def __aenter__(self) -> Self:
-        """Connect, and wait for a worker. Raise ClusterError where nothing can be run."""
+        """Connect, and wait for a worker. Raise ClusterError if nothing can be run."""
         try:
-            get_address_host(normalize_address(self._address))  # a client leaves coroutines
+            # Parse the address first: a Client with a bad address leaves coroutines behind.
+            get_address_host(normalize_address(self._address))
             self._client = await Client(self._address, asynchronous=True, timeout=CONNECT_TIMEOUT)
         except (OSError, TimeoutError, ValueError) as exc:
             raise ClusterError(f"no scheduler at {self._address}: {exc}") from None
@@ -385,18 +415,18 @@ class ClusterExecutor:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Make workers close what they hold for this run."""
+        """Make workers close their pools for this run, and disconnect."""
         await self._close()
 
     async def _close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(Exception):  # it may be gone
+        with contextlib.suppress(Exception):  # the scheduler may be gone
             await self._client.unregister_worker_plugin(self._name)
         await self._client.close()
 
     def stop(self) -> None:
-        """End notebooks on all workers; when called twice, at once."""
+        """End the notebooks on all workers, soon; if called again, at once."""
         self._stopped = True
 
         async def stop_workers() -> None:
@@ -405,28 +435,30 @@ class ClusterExecutor:
 
         self._tasks.add(asyncio.ensure_future(stop_workers()))
 
-    # --- which workers there are ----------------------------------------------------------------
+    # --- workers --------------------------------------------------------------------------------
 
     @property
     def slots(self) -> int:
-        """How many notebooks are to be under way now."""
-        return _PER_THREAD * sum(self._threads[at] for at in self._accepting)
+        """The number of notebooks that may be under way now."""
+        return _PER_THREAD * sum(self._threads[address] for address in self._accepting)
 
     @property
     def _accepting(self) -> list[str]:
+        """The addresses of the workers that have not refused the policy."""
         return [address for address in self._threads if address not in self._refusals]
 
     async def _watch(self) -> None:
-        """See which workers there are."""
+        """Keep ``_threads`` up to date, until cancelled."""
         while True:
             with contextlib.suppress(Exception):  # the scheduler may be gone
                 self._threads = await self._client.nthreads()
             await asyncio.sleep(_POLL)
 
     async def _workers(self) -> list[str]:
-        """Wait for workers that may run a notebook, and return them; none if the run ends.
+        """Wait for workers that may run a notebook, and return their addresses.
 
-        Raise ClusterError if none comes, or all that are there refuse the policy.
+        There are none if the run is being ended. Raise ClusterError if no worker comes, or if all
+        workers have refused the policy.
         """
         waited = 0.0
         while not (self._accepting or self._stopped):
@@ -443,9 +475,10 @@ class ClusterExecutor:
     # --- notebooks ------------------------------------------------------------------------------
 
     async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
-        """Run a notebook on a worker, and on another if that is lost. Raise ClusterError."""
+        """Run a notebook on a worker, and on another if the worker is lost. Raise ClusterError."""
         payload = msgspec.msgpack.encode((job, options))
-        tries, why = 0, f"{MAX_TRIES} times its worker was gone before it ended"
+        tries = 0
+        why = f"{MAX_TRIES} times its worker was gone before it ended"
         while tries < MAX_TRIES:
             workers = await self._workers()
             if not workers:
@@ -454,10 +487,10 @@ class ClusterExecutor:
                 case TaskResult() as answer:
                     return self._take_home(answer)
                 case Refusal(address=address, host=host, why=refusal):
-                    said = f"worker on {host}: {refusal}"
-                    if said not in self._refusals.values():
-                        self._message(said)
-                    self._refusals[address] = said
+                    text = f"worker on {host}: {refusal}"
+                    if text not in self._refusals.values():
+                        self._message(text)
+                    self._refusals[address] = text
                 case str() as why:
                     break
                 case None:
@@ -466,22 +499,25 @@ class ClusterExecutor:
         return NotebookResult(notebook=job.name, status=killed, reason=why), None
 
     async def _send(self, payload: bytes, workers: list[str]) -> TaskResult | Refusal | str | None:
-        """Return the result, why there can't be one, or None if the task has to be sent again."""
+        """Send a notebook, and return a worker's result or refusal.
+
+        Return a text if there can be no result, and None if the notebook must be sent again.
+        """
         key = f"{self._name}-{os.urandom(8).hex()}"
-        # Dask chooses among all of them, and those to come, unless some refuse.
+        # Dask may choose any worker, also one that comes later, unless some have refused.
         chosen = workers if self._refusals else None
         future = self._client.submit(
             run_notebook, self._name, key, payload, key=key, workers=chosen, pure=False
         )
         try:
             while not future.done():
-                # It is done, too, where the scheduler was lost.
+                # If the scheduler is lost, the future is done too.
                 with contextlib.suppress(TimeoutError, FuturesCancelledError):
                     await wait([future], timeout=_POLL)
                 if future.done():
                     break
-                there = await self._workers()
-                if not there or (chosen and not set(chosen) & set(there)):
+                present = await self._workers()
+                if not present or (chosen and not set(chosen) & set(present)):
                     return None
             return await self._answer(future)
         finally:
@@ -490,6 +526,7 @@ class ClusterExecutor:
             future.release()
 
     async def _answer(self, future: Any) -> TaskResult | Refusal | str | None:
+        """Return what ``_send`` returns, from a future that is done. Raise ClusterError."""
         match future.status:
             case "finished":
                 return msgspec.msgpack.decode(await future.result(), type=TaskResult | Refusal)
@@ -503,7 +540,10 @@ class ClusterExecutor:
         return None
 
     def _take_home(self, answer: TaskResult) -> tuple[NotebookResult, Document | None]:
-        """Take what a worker has sent. Raise OSError where its log can't be saved."""
+        """Save the audit log that a worker has sent, and return the result and the document.
+
+        Raise OSError if the log can't be saved.
+        """
         self.gaps = self.gaps or answer.gaps
         for name, content in answer.audit.items():
             if is_log_name(name):

@@ -1,20 +1,20 @@
-"""From PATHS to files and their cells, each once, in a stable order; and report files.
+"""The files that PATHS name, and the cells of notebooks; and writing the file of a report.
 
-In folders these are notebooks (``.ipynb``) and scripts (``.py``). Hidden ones are left out, which
-includes Jupyter's checkpoints and version control.
+**Finding files.** In a folder, these are the notebooks (``.ipynb``) and scripts (``.py``), each
+once and in a stable order. Hidden files and folders are left out, among them Jupyter's checkpoints
+and version control. A path that is named itself is checked, or is a problem.
 
-A checkout's author may have put a link in the place of a file or folder, to something that only
-the user can read, or should not overwrite. So a file to check is opened beneath the folder that
-was named, part by part, without following a link, and neither is one where a report is written.
-What is named itself is checked, or is a problem.
+**Opening files.** The author of a checkout may have put a link in the place of a file or folder:
+to something that only the user can read, or that should not be overwritten. So a file is opened
+beneath the folder that was named, part by part, and no link is followed. A report isn't written
+through a link either.
 
-``read_notebook`` is the one reader of notebooks, for check, run and cluster. It reads as nbformat
-reads them, so that no other reader takes the same bytes for another notebook. Where two readers
-could differ, the notebook is refused: a key twice in one object, a format that is no number, a cell
-of an unknown type. JSON is what Python's ``json`` takes, including NaN.
-
-It is pure: a notebook of a format before 4 is upgraded by a function that the caller hands in
-(`host.files.upgraded`, which runs nbformat in a process with limits).
+**Reading notebooks.** ``read_notebook`` is the one reader of notebooks, for check, run and cluster.
+It reads them like nbformat, so that no other reader takes the same bytes for a different notebook.
+Where two readers could differ, the notebook is refused: a key that occurs twice in an object, a
+format that is not a number, a cell of an unknown type. JSON is what Python's ``json`` accepts,
+including NaN. The reader is pure: notebooks of formats before 4 are upgraded by a function that the
+caller hands in (`host.files.upgraded`, which runs nbformat in a process with limits).
 """
 
 from __future__ import annotations
@@ -49,19 +49,20 @@ NO_FILE: Final = "is no regular file"
 _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOCTTY | os.O_CLOEXEC
-#: Where links are the system's: ``/dev/stdout`` is one.
+#: Folders whose links belong to the system, such as ``/dev/stdout``: these are followed.
 _SYSTEM: Final = ("/dev/", "/proc/")
 
 
 class NoFileError(Exception):
-    """What is to be checked is no regular file; the text says what it is."""
+    """The error for a path to check that is not a regular file. Its text continues a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to check, beneath ``root``: the folder that was named, or that of the named file.
+    """A file to check.
 
-    ``shown`` is relative to the current folder, if the file lies in there.
+    ``root`` is the folder that was named, or the folder of the file that was named. ``shown`` is
+    the path that messages have: relative to the current folder if the file lies in that.
     """
 
     path: Path
@@ -71,28 +72,34 @@ class File:
 
 
 def find(paths: Sequence[str], exclude: Sequence[str]) -> tuple[list[File], list[Problem]]:
-    """Return the files that ``paths`` name, and the paths by which nothing can be checked."""
-    files, problems = dict[str, File](), list[Problem]()
+    """Return the files that ``paths`` name, without excluded ones, and problems with paths.
+
+    A path at which there is nothing to check is a problem, unless it is excluded.
+    """
+    files = dict[str, File]()
+    problems = list[Problem]()
     for path in paths:
         before = len(problems)
         found = list(_beneath(Path(path), problems, exclude))
         if not found and len(problems) == before and not _excluded(shown(Path(path)), exclude):
             problems.append(Problem(shown(Path(path)), NOTHING_FOUND))
         for each in found:
-            # What two paths to one name have in common. Two names are two files.
+            # Two paths to the same name in the same folder are one file; two names are two files,
+            # even if one is a link to the other.
             identity = f"{os.path.realpath(each.path.parent)}/{each.path.name}"
             files.setdefault(identity, each)
     return sorted(files.values(), key=lambda file: PurePath(file.shown).parts), problems
 
 
 def absolute(path: str | Path) -> str:
-    """Return an absolute path in which no link is resolved."""
+    """Return an absolute, normalised path, without resolving links."""
     return os.path.normpath(Path(path).absolute())
 
 
 def shown(path: Path) -> str:
-    """Return a path as it is shown: from the current folder, if it lies in there."""
-    whole, here = absolute(path), absolute("")
+    """Return a path as messages show it: relative to the current folder if it lies in that."""
+    whole = absolute(path)
+    here = absolute("")
     if whole == here or whole.startswith(here.rstrip("/") + "/"):
         return os.path.relpath(whole, here)
     return whole if path.is_absolute() else os.path.normpath(path)
@@ -101,22 +108,23 @@ def shown(path: Path) -> str:
 def read(file: File) -> bytes:
     """Return the content of a regular file, at most one byte more than `MAX_FILE_BYTES`.
 
-    Raise NoFileError or OSError.
+    Raise NoFileError if the path leads through a link below its root, or to another kind of file.
+    Raise OSError if it can't be read.
     """
     *folders, name = file.path.relative_to(file.root).parts
-    at = os.open(file.root, _FOLDER)
+    opened = os.open(file.root, _FOLDER)
     try:
         for folder in folders:
-            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = below
-        descriptor = os.open(name, _OPEN, dir_fd=at)
+            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        descriptor = os.open(name, _OPEN, dir_fd=opened)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NoFileError(LINK) from None
         raise
     finally:
-        os.close(at)
+        os.close(opened)
     with closing(descriptor):
         content = read_regular(descriptor, MAX_FILE_BYTES + 1)
     if content is None:
@@ -125,7 +133,7 @@ def read(file: File) -> bytes:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write the file of a report. What UTF-8 has no form for is escaped. Raise OSError."""
+    """Write the file of a report, with lone surrogates escaped. Raise OSError."""
     follows = absolute(path).startswith(_SYSTEM)
     try:
         descriptor = os.open(path, _WRITE if follows else _WRITE | os.O_NOFOLLOW, 0o666)
@@ -138,7 +146,7 @@ def write_report(path: Path, text: str) -> None:
 
 
 def _beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
-    """Yield the files that a path names, unless they are excluded; add why there are none."""
+    """Yield the files that a path names, unless they are excluded. Add to ``problems``."""
     if path.is_dir():
         yield from _walk(path, problems, exclude)
     elif not os.path.lexists(path):
@@ -150,46 +158,50 @@ def _beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Ite
 
 
 def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
-    def failed(error: OSError) -> None:
+    """Yield the notebooks and scripts in a folder and its subfolders."""
+
+    def on_error(error: OSError) -> None:
         where = shown(Path(os.fsdecode(error.filename)))
         problems.append(Problem(where, f"can't be listed: {error.strerror}"))
 
     def included(names: list[str]) -> list[str]:
-        left = (one for one in sorted(names) if one[0] != ".")
-        return [one for one in left if not _excluded(shown(at / one), exclude)]
+        visible_names = (name for name in sorted(names) if name[0] != ".")
+        return [name for name in visible_names if not _excluded(shown(current / name), exclude)]
 
-    for place, folders, names in os.walk(folder, onerror=failed):
-        at = Path(place)
+    for root, folders, names in os.walk(folder, onerror=on_error):
+        current = Path(root)
         folders[:] = included(folders)
         for name in included([name for name in names if PurePath(name).suffix.lower() in KINDS]):
-            path = at / name
+            path = current / name
             yield File(path, shown(path), KINDS[path.suffix.lower()], folder)
 
 
 def _excluded(name: str, exclude: Sequence[str]) -> bool:
-    """Whether a pattern fits the path, a folder above it, or the name of either."""
+    """Return whether a pattern matches the path, a folder above it, or the name of either."""
     parts = PurePath(name).parts
     paths = ["/".join(parts[: n + 1]) for n in range(len(parts))]
-    return any(fnmatchcase(text, one) for one in exclude for text in (*paths, *parts))
+    return any(fnmatchcase(text, pattern) for pattern in exclude for text in (*paths, *parts))
 
 
-#: Values in a notebook, for readers whose memory nothing else bounds: Python takes about 100 bytes
-#: for each while it reads.
+# --- notebooks and scripts ------------------------------------------------------------------------
+
+#: Values in a notebook, for callers whose memory nothing else bounds: while it parses, Python takes
+#: about 100 bytes for each.
 MAX_VALUES: Final = 2_000_000
 _FORMAT: Final = 4
 _CELL_TYPES: Final = frozenset({"code", "markdown", "raw"})
-#: Declared encodings of scripts under which UTF-8 reads what Python reads.
+#: The declared encodings of scripts that UTF-8 decodes like Python does.
 _UTF8_NAMES: Final = frozenset({"ascii", "us-ascii", "utf-8", "utf-8-sig"})
 #: Characters of the text of an UnreadableError.
 _MAX_REASON: Final = 200
 
 
 class UnreadableError(Exception):
-    """A file is no notebook, or no script.
+    """The error for a file that is not a valid notebook or script.
 
-    ``why`` continues a sentence about the file, or about ``cell`` if that is not 0. ``str`` of the
-    error, in one line that can be shown, continues one about the file in any case. ``line`` counts
-    from 1 and ``column`` from 0, as in a finding.
+    ``why`` continues a sentence about the file, or about its cell number ``cell`` if that is not 0.
+    ``str`` of the error continues a sentence about the file in any case, in one line that can be
+    shown. ``line`` counts from 1 and ``column`` from 0, as in a finding.
     """
 
     def __init__(
@@ -201,7 +213,10 @@ class UnreadableError(Exception):
         cell: int = 0,
         about_file: str = "",
     ) -> None:
-        self.why, self.line, self.column, self.cell = why, line, column or 0, cell
+        self.why = why
+        self.line = line
+        self.column = column or 0
+        self.cell = cell
         where = f": cell {cell}" if cell else ""
         where += "" if column is None else f" (line {line}, column {column + 1})"
         super().__init__(clip(visible(about_file or why), _MAX_REASON - len(where)) + where)
@@ -209,9 +224,10 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NotebookFile:
-    """A notebook of format 4 as parsed JSON, with a list of cells of known types.
+    """A notebook of format 4 as parsed JSON.
 
-    The source of each cell is a string. ``text`` is the file's text, or "" if it was upgraded.
+    It has a list of cells of known types, and the source of each is one string. ``text`` is the
+    file's text, or "" if the notebook was upgraded from an older format.
     """
 
     document: dict[str, Any]
@@ -220,12 +236,12 @@ class NotebookFile:
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata of the notebook."""
-        found: dict[str, Any] = self.document.get("metadata", {})
-        return found
+        metadata: dict[str, Any] = self.document.get("metadata", {})
+        return metadata
 
     @property
     def code_cells(self) -> list[tuple[int, str]]:
-        """Number and source of each code cell. Numbers count cells of all types, from 1."""
+        """The number and source of each code cell. Numbers count cells of all types, from 1."""
         return [
             (number, cell["source"])
             for number, cell in enumerate(self.document["cells"], 1)
@@ -238,11 +254,12 @@ def read_notebook(
 ) -> NotebookFile:
     """Return the notebook in a file's content.
 
-    ``upgrade`` returns a notebook of an older format as one of format 4, or raises ValueError.
-    ``max_values`` bounds the values in it, for a caller whose memory nothing else bounds.
+    ``upgrade`` returns a notebook of an older format in format 4, or raises ValueError.
+    ``max_values`` bounds the number of values in the notebook, for callers whose memory nothing
+    else bounds.
 
     Raises:
-        UnreadableError: it is no notebook, or is over a bound.
+        UnreadableError: it is not a notebook, or exceeds a bound.
         MemoryError: it takes more memory than there is.
 
     """
@@ -283,7 +300,7 @@ def read_script(content: bytes) -> str:
 def _decode(content: bytes, max_values: int | None = None) -> str:
     if len(content) > MAX_FILE_BYTES:
         raise UnreadableError(f"is larger than {MAX_FILE_BYTES >> 20} MiB")
-    # This counts too many, as strings may hold these characters, too.
+    # Counted before parsing, as an upper bound: strings may have these characters too.
     if max_values is not None and sum(map(content.count, (b",", b"[", b"{"))) > max_values:
         raise UnreadableError(f"holds more than {max_values:,} values")
     try:
@@ -309,16 +326,17 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) == len(pairs):
-        return made
+    """Return a JSON object. Raise UnreadableError if it has a key twice: readers differ then."""
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
     keys = Counter(key for key, _ in pairs)
     duplicate = keys.most_common(1)[0][0][:40]
     raise UnreadableError(f'has the key "{duplicate}" twice in one object')
 
 
 def _check_cell(cell: Any, number: int) -> None:
-    """Raise UnreadableError for what is no cell; make its source one string."""
+    """Join a cell's source into one string. Raise UnreadableError if it is not a valid cell."""
     kind = cell.get("cell_type") if type(cell) is dict else None
     if type(kind) is not str or kind not in _CELL_TYPES:
         raise UnreadableError(
@@ -336,23 +354,25 @@ def _check_cell(cell: Any, number: int) -> None:
 
 
 # --- positions in a notebook's text ---------------------------------------------------------------
-# They are asked for only where there are findings, in text that is known to be JSON. So nothing is
-# checked here.
+# Positions are needed only if there are findings, and then the text is known to be valid JSON. So
+# nothing is checked here.
 
-#: A string, which is a key if a colon follows, or a bracket. What it has passed is never tried
-#: again, so that a long string takes no memory.
+#: A bracket, or a string, which is a key if a colon follows. The possessive quantifiers never try a
+#: character again, so that a long string takes no memory.
 _TOKEN: Final = re.compile(r'("(?:[^"\\]++|\\.)*+")([ \t\n\r]*+:)?|[][{}]')
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 def _strings(text: str) -> Iterator[tuple[tuple[str | int, ...], bool, re.Match[str]]]:
-    """Yield each string with its path and whether it is a key, which is the last of its own path.
+    """Yield each string of a JSON text, with its path and whether it is a key.
 
-    An item of a list has a number that grows in the list, in which strings and containers count.
+    A path has the keys and item numbers from the outermost value to the string; a key is the last
+    part of its own path. Item numbers grow within a list, but only strings and containers count.
     """
     path = list[str | int]()
     for token in _TOKEN.finditer(text):
-        closes, is_key = token[0] in "]}", token[2] is not None
+        closes = token[0] in "]}"
+        is_key = token[2] is not None
         if closes:
             path.pop()
         elif path and not is_key and isinstance(path[-1], int):
@@ -366,12 +386,13 @@ def _strings(text: str) -> Iterator[tuple[tuple[str | int, ...], bool, re.Match[
 
 
 class CellLines:
-    """The lines of a notebook's text, of format 4, in which the lines of its cells stand."""
+    """The places of the cells' lines in the text of a notebook of format 4."""
 
     def __init__(self, text: str) -> None:
-        #: For each cell the strings of its source, with the line of each.
+        #: For each cell, the strings of its source, each with its line in the text.
         self._cells: dict[int | str, list[tuple[int, str]]] = {}
-        line, counted = 1, 0
+        line = 1
+        counted = 0
         for path, is_key, token in _strings(text):
             if not is_key and path[::2][:2] == ("cells", "source"):
                 line += text.count("\n", counted, token.start())
@@ -379,7 +400,7 @@ class CellLines:
                 self._cells.setdefault(path[1], []).append((line, json.loads(token[1])))
 
     def file_line(self, cell: int, line: int) -> int:
-        """Return the line in the file of a cell's line, or 0 if unknown. All count from 1."""
+        """Return the line in the file of a cell's line, or 0 if unknown. Lines count from 1."""
         parts = self._cells.get(cell)
         if not parts:
             return 0
@@ -391,11 +412,12 @@ class CellLines:
 
 
 def key_position(text: str, keys: Sequence[str]) -> tuple[int, int, int]:
-    """Return the line of the last of nested ``keys`` that is in the text, and its columns there.
+    """Return the line of the innermost of nested ``keys`` that the text has, and its columns.
 
-    Lines count from 1. Without text, or if no key is there, the position is the start.
+    Lines count from 1. If the text is empty or has none of the keys, the position is its start.
     """
-    position, depth = (1, 0, 1), 0
+    position = (1, 0, 1)
+    depth = 0
     for path, is_key, token in _strings(text):
         if is_key and len(path) > depth and path == tuple(keys[: len(path)]):
             start, end = token.span(1)

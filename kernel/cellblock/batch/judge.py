@@ -1,12 +1,13 @@
-"""From the content of a file to its verdict: what the kernel would find in it, cell by cell.
+"""The verdict on the content of a file: the findings that the kernel would have, cell by cell.
 
-Each cell is judged by what would be in force when it runs. As in the kernel, a notebook's metadata
-narrows the policy before its first cell, and a cell of nothing but ``%policy narrow`` narrows it
-for those after it (promise P8). Findings are placed in the lines that people wrote, and source that
-Python can't read is found, too.
+Each cell is judged by the policy that would be in force when it runs. As in the kernel, a
+notebook's metadata narrows the policy before the first cell, and a cell that has only ``%policy
+narrow`` narrows it for the cells after it (promise P8). Findings have the lines of the source that
+people wrote. Source that Python can't parse is a finding too.
 
-Pure but for the time and memory it takes, which the processes of `check` bound. What has to be
-looked up in files, or read by another process, is handed in (`JudgeContext`).
+The module is pure, except for the time and memory that it takes, which the processes of `check`
+bound. Whatever must be looked up in files, or read by another process, is done by functions that
+the caller hands in (`JudgeContext`).
 """
 
 from __future__ import annotations
@@ -57,15 +58,16 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 _NO_PYTHON: Final = "source-not-python"
-#: Magics whose body is Python that the analysis has looked at, if it is.
+#: The first line of a cell magic whose body is Python. The analysis has judged the body, if it is
+#: Python.
 _CELL_MAGIC: Final = re.compile(r"\s*%%(?:capture|prun|time|timeit)\b[^\r\n]*(?:\r\n|\r|\n)")
 
 
 class JudgeContext:
-    """What files are judged by.
+    """The policy that files are judged by, and the functions that look things up.
 
-    ``admitted`` returns what may run of a file under a policy, ``upgrade`` a notebook of an older
-    format as one of today's.
+    ``admitted`` returns the approvals for the cells of a file under a policy. ``upgrade`` returns a
+    notebook of an older format in the present format.
     """
 
     def __init__(
@@ -74,17 +76,19 @@ class JudgeContext:
         admitted: Callable[[Policy, Path], Admitted],
         upgrade: Callable[[bytes], bytes],
     ) -> None:
-        self.options, self.admitted, self.upgrade = options, admitted, upgrade
+        self.options = options
+        self.admitted = admitted
+        self.upgrade = upgrade
         self.rules = Rules.from_builtins(options.rules)
         self.project = Path(os.fsdecode(options.project))
 
     @functools.cached_property
     def policy(self) -> Policy:
-        """The operator's policy, with its paths."""
+        """The operator's policy, with resolved paths."""
         return self.policy_in(self.project)
 
     def policy_in(self, project: Path) -> Policy:
-        """Return the operator's policy where ``{project}`` stands for this folder."""
+        """Return the operator's policy with ``project`` in the place of ``{project}``."""
         policy = load.from_fields(self.options.policy, file="the policy")
         folder = Path(os.fsdecode(self.options.folder))
         places = Places(policy.name, folder, project, None, here=False)
@@ -92,55 +96,58 @@ class JudgeContext:
 
 
 def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> Verdict:
-    """Return the verdict on a notebook or a script, which lies at ``file``.
+    """Return the verdict on the content of a notebook or script, whose path is ``file``.
 
     Raises:
-        MemoryError: it takes more memory than there is.
+        MemoryError: judging the file takes more memory than there is.
 
     """
     cells = CellJudge(context, file)
     try:
         if kind == FileKind.script:
             source = read_script(content)
-            wrong = [*cells.judge(source), *(entry(source) if context.options.template else ())]
-            found = [PlacedFinding(finding, 0, finding.line) for finding in sorted(wrong)]
+            found = [*cells.judge(source), *(entry(source) if context.options.template else ())]
+            placed = [PlacedFinding(finding, 0, finding.line) for finding in sorted(found)]
         else:
-            found = _judge_notebook(read_notebook(content, context.upgrade), cells)
+            placed = _judge_notebook(read_notebook(content, context.upgrade), cells)
     except UnreadableError as error:
         text = "" if error.cell else _line(content, error.line, b"\n").decode(errors="replace")
         where = {"line": error.line, "column": error.column}
         finding = check_finding("file-not-readable", error.why, text=text, **where)
-        found = [PlacedFinding(finding, error.cell, 0 if error.cell else error.line)]
+        placed = [PlacedFinding(finding, error.cell, 0 if error.cell else error.line)]
     except AdmissionError as error:
         why = encodable(f"what may run is not known: {error}")
         return Verdict(problem=why)
-    findings = tuple(map(_encodable, found[:MAX_FINDINGS]))
-    return Verdict(findings, len(found[MAX_FINDINGS:]))
+    findings = tuple(map(_encodable, placed[:MAX_FINDINGS]))
+    return Verdict(findings, len(placed[MAX_FINDINGS:]))
 
 
 def _judge_notebook(notebook: NotebookFile, cells: CellJudge) -> list[PlacedFinding]:
-    """Judge the cells in order. What is wrong with the metadata comes before them."""
-    before = []
+    """Return the findings in a notebook's metadata, and then those in its cells, in order."""
+    in_metadata = []
     try:
         cells.narrow_by_metadata(notebook)
     except PolicyError as error:
-        before = [_not_narrowed(error, notebook.text)]
-    found = [
+        in_metadata = [_not_narrowed(error, notebook.text)]
+    in_cells = [
         (number, finding)
         for number, source in notebook.code_cells
         for finding in cells.judge(source)
     ]
-    if not found:
-        return before
+    if not in_cells:
+        return in_metadata
     lines = CellLines(notebook.text)
-    return before + [
+    return in_metadata + [
         PlacedFinding(finding, number, lines.file_line(number, finding.line))
-        for number, finding in found
+        for number, finding in in_cells
     ]
 
 
 def _not_narrowed(error: PolicyError, text: str) -> PlacedFinding:
-    """Return why no kernel would run a notebook that asks for this policy, where it asks."""
+    """Return the finding on a policy request in a notebook's metadata that no kernel would grant.
+
+    It is placed at the key that asks for the policy, in the notebook's text.
+    """
     widens = isinstance(error, WideningError)
     rule = narrow_requests.ONLY_NARROWS if widens else narrow_requests.NOT_KEPT
     line, start, end = key_position(text, error.key.split("."))
@@ -152,6 +159,7 @@ def _not_narrowed(error: PolicyError, text: str) -> PlacedFinding:
 
 
 def _line(text: AnyStr, number: int, newline: AnyStr) -> AnyStr:
+    """Return the line of this number, from 1, without its end."""
     start = 0
     for _ in range(number - 1):
         start = text.find(newline, start) + 1
@@ -159,36 +167,45 @@ def _line(text: AnyStr, number: int, newline: AnyStr) -> AnyStr:
     return text[start : len(text) if end < 0 else end]
 
 
-def _encodable(found: PlacedFinding) -> PlacedFinding:
-    """Return a finding that can be sent: source may hold lone surrogates."""
-    one = found.finding
-    finding = dataclasses.replace(
-        one, excerpt=encodable(one.excerpt), subject=encodable(one.subject), why=encodable(one.why)
+def _encodable(placed: PlacedFinding) -> PlacedFinding:
+    """Return a finding that can be sent: source may have lone surrogates, which UTF-8 lacks."""
+    finding = placed.finding
+    encoded = dataclasses.replace(
+        finding,
+        excerpt=encodable(finding.excerpt),
+        subject=encodable(finding.subject),
+        why=encodable(finding.why),
     )
-    return msgspec.structs.replace(found, finding=finding)
+    return msgspec.structs.replace(placed, finding=encoded)
 
 
 # --- cells, and the policy that is in force for each ----------------------------------------------
 
 
 class CellJudge:
-    """Judges the cells of ``file`` in their order."""
+    """The judge of one file's cells, which must be judged in order.
+
+    It keeps the state that a kernel would have by then: the policy in force, and whether there are
+    variables.
+    """
 
     def __init__(self, context: JudgeContext, file: Path) -> None:
-        self._context, self._rules, self._file = context, context.rules, file
-        #: What may run, once a cell has asked.
+        self._context = context
+        self._rules = context.rules
+        self._file = file
+        #: The approvals for the file, read when the first cell needs them.
         self._admitted: Admitted | None = None
-        #: The policy in force, where it is narrower than the operator's.
+        #: The policy in force, if it is narrower than the operator's.
         self._narrowed: Policy | None = None
         #: Whether a guest would have variables by now.
         self._has_variables = False
-        #: Names of refused builtins that the cells before bound.
+        #: Names of refused builtins that earlier cells have bound to objects of their own.
         self._own = frozenset[str]()
 
     def narrow_by_metadata(self, notebook: NotebookFile) -> None:
         """Narrow the policy as a notebook's metadata asks.
 
-        Raise PolicyError where no kernel would run the notebook; the policy is then not narrowed.
+        Raise PolicyError, and narrow nothing, if no kernel would run the notebook.
         """
         if narrow_requests.NOTEBOOK_TABLE not in notebook.metadata:
             return
@@ -202,9 +219,9 @@ class CellJudge:
         self._rules = self._narrowed.rules()
 
     def judge(self, raw: str) -> list[Finding]:
-        """Return what the kernel would find in the next cell.
+        """Return the findings that the kernel would have in the next cell.
 
-        Raise MemoryError, and AdmissionError where the kernel would say that nothing may run.
+        Raise MemoryError, and AdmissionError if the kernel would say that nothing may run.
         """
         template = self._context.options.template
         if template or exceeded_limit(raw):
@@ -213,17 +230,17 @@ class CellJudge:
         if ruling is not None and ruling.findings:
             return list(ruling.findings)
         if ruling is not None and ruling.run is not None:
-            # What is found in a template that a cell names is at the cell's first line.
+            # The cell names a template. Findings in the template are placed at the cell's start.
             named = ruling.run.template
             where = f"template {named.name}, line"
             found = [
                 self._at_start(
                     raw,
-                    one.rule,
-                    f"{where} {one.line}: {one.subject} {one.why}",
-                    Remedy(one.remedy, one.allows),
+                    finding.rule,
+                    f"{where} {finding.line}: {finding.subject} {finding.why}",
+                    Remedy(finding.remedy, finding.allows),
                 )
-                for one in judge_source(named.source, self._rules)
+                for finding in judge_source(named.source, self._rules)
             ]
         elif (
             f"%{SHOWS_POLICY}" in raw
@@ -235,30 +252,31 @@ class CellJudge:
             found = judge_source(raw, self._rules.with_own(self._own))
             if not found and self._rules.language:
                 self._own |= bound_builtins(transform(raw).source)
-        # Source that is no Python goes to a guest, which says so.
+        # The kernel sends source that is not Python to a guest, which reports the syntax error. So
+        # such a cell leaves a guest with variables, too.
         runs = all(finding.rule == _NO_PYTHON for finding in found)
         self._has_variables |= bool(raw.strip()) and runs
         return found
 
     def _ruling(self, raw: str) -> Ruling | None:
-        """Return the admission of a cell; None where any may run, and it names no template.
+        """Return whether a cell is admitted; None if any cell may run and it names no template.
 
-        Raise AdmissionError where what was approved can't be read or trusted.
+        Raise AdmissionError if the approvals can't be read or trusted.
         """
         context = self._context
         names_template = "template" in self._rules.magics and template_call(raw)
         if context.options.policy["admission"] == "any" and not names_template:
             return None
         if self._admitted is None:
-            # A kernel's project is the folder of its notebook, and so is what approvals are for.
+            # Approvals belong to a project. That of a kernel is the folder of its notebook.
             policy = context.policy_in(self._file.parent)
             self._admitted = context.admitted(policy, self._file)
         try:
             return admission.judge(raw, self._admitted)
         except AdmissionError as error:
             why = f"can't be looked up: {error}"
-            found = self._at_start(raw, "template-not-found", why, error.remedy)
-            return admission.Ruling((found,))
+            finding = self._at_start(raw, "template-not-found", why, error.remedy)
+            return admission.Ruling((finding,))
 
     def _at_start(self, raw: str, rule: str, why: str, remedy: str | Remedy) -> Finding:
         report = Report(raw, self._rules)
@@ -266,8 +284,9 @@ class CellJudge:
         return report.findings[0]
 
     def _narrow_by_cell(self, raw: str) -> tuple[Finding, ...]:
-        """Narrow the policy as a cell asks, or return why that can't be."""
-        rules, project = self._rules, self._context.project
+        """Narrow the policy as a cell asks, or return the findings if that is refused."""
+        rules = self._rules
+        project = self._context.project
         before = self._context.policy if self._narrowed is None else self._narrowed
         request, findings = narrow_requests.read_cell(raw, rules)
         if findings:
@@ -282,7 +301,8 @@ class CellJudge:
         except PolicyError as error:
             kept = narrow_requests.NOT_KEPT
             return narrow_requests.explained([error], request, raw, rules, kept)
-        self._narrowed, self._rules = policy, policy.rules()
+        self._narrowed = policy
+        self._rules = policy.rules()
         self._has_variables = self._has_variables and not request.fresh
         return ()
 
@@ -291,7 +311,7 @@ class CellJudge:
 
 
 def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Finding]:
-    """Return what the kernel would find in a cell, by the lines of ``raw``, and syntax errors.
+    """Return the kernel's findings in a cell, or else its syntax error, by the lines of ``raw``.
 
     Raise MemoryError.
     """
@@ -303,12 +323,15 @@ def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Find
         return [report.findings[0]]
     transformed = transform(raw)
     source = transformed.source
-    found = (analyse_template if template else analyse)(source, rules) or _syntax_errors(source)
-    return as_written(found, raw, transformed) if found else _errors_in_body(raw)
+    findings = (analyse_template if template else analyse)(source, rules) or _syntax_errors(source)
+    return as_written(findings, raw, transformed) if findings else _errors_in_body(raw)
 
 
 def _syntax_errors(source: str) -> list[Finding]:
-    """Return the syntax error, if there is one: the kernel leaves that to the guest."""
+    """Return the finding on a source's syntax error, if it has one.
+
+    The kernel's analysis has no such finding: there, the guest reports the error.
+    """
     try:
         parse(source)
     except SyntaxError as error:
@@ -319,14 +342,15 @@ def _syntax_errors(source: str) -> list[Finding]:
         why = f"is not Python: {error.msg}"
         return [check_finding(_NO_PYTHON, why, line=line, column=column, text=text)]
     except (ValueError, RecursionError):
-        pass  # the analysis has reported it
+        pass  # the analysis has a finding on such source
     return []
 
 
 def _errors_in_body(raw: str) -> list[Finding]:
-    """Return the syntax error in the code that a cell magic carries.
+    """Return the finding on a syntax error in the body of a cell magic, if it has one.
 
-    The recursion is short: the analysis refuses many magics within each other.
+    The body may begin with a cell magic itself. The recursion is short, because the analysis
+    refuses many magics within each other.
     """
     magic = _CELL_MAGIC.match(raw)
     if magic is None:
@@ -334,6 +358,6 @@ def _errors_in_body(raw: str) -> list[Finding]:
     body = raw[magic.end() :]
     transformed = transform(body)
     errors = _syntax_errors(transformed.source)
-    found = as_written(errors, body, transformed) if errors else _errors_in_body(body)
+    findings = as_written(errors, body, transformed) if errors else _errors_in_body(body)
     above = len(LINE_END.findall(magic[0]))
-    return [dataclasses.replace(each, line=each.line + above) for each in found]
+    return [dataclasses.replace(finding, line=finding.line + above) for finding in findings]

@@ -1,11 +1,15 @@
-"""``cellblock learn``: from notebooks to the smallest policy found that lets them pass.
+"""``cellblock learn``: proposes a policy for notebooks, with as few lines as it finds necessary.
 
-What notebooks ask for is taken from what refuses them: the findings of a check under the base, and
-the refusals of runs. They run under preset data first, which shows whether they write to the
-project, then under each proposal, until they pass or nothing more is to be had.
+The lines come from what refuses the notebooks: the findings of a check under the base preset, and
+the refusals of runs. The notebooks first run under preset data, which shows whether they write to
+the project. Then they run under each proposal, until they pass or nothing can be added:
 
-Invariant: a line of a proposal is one of preset data's, or adds to mode safe's modules and magics.
-What is wider is told in a comment: who wrote a cell is a stranger, and chose what it asks for.
+    run under data ─> check under the base ─> proposal ─> run under it ─> passed, or unchanged
+                                                 ^── refusals, guesses ──┘
+
+Invariant: a proposal never allows more than preset data does, except modules and magics that mode
+safe lets operators add. Whatever a notebook asks for beyond that is only named in a comment,
+because the author of a cell is a stranger, who chose what the cell asks for.
 """
 
 from __future__ import annotations
@@ -55,18 +59,19 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
     _Refused = Refusal | Stop | Denial
-    #: How a notebook ended, and what its cells were refused, by their numbers from 1.
+    #: The result of running a notebook, and what its cells were refused, by their numbers from 1.
     _Ran = tuple[NotebookResult, Sequence[tuple[int, _Refused]]]
 
-#: Runs that may add to a proposal; one more says whether that was enough.
+#: The number of runs that may add to a proposal. One more run shows whether that was enough.
 _ROUNDS: Final = 3
-#: The lines of these rules that allow one module or magic: other lines repeat text of a cell.
+#: The rules whose ``allows`` may be proposed, if such a line adds one module or one magic. Lines of
+#: other rules repeat text of a cell.
 _LISTED: Final = ("import-not-allowed", "magic-not-allowed", "module-name-not-allowed")
 _ADDED: Final = re.compile(r'add\.(allowed_modules|magics) = \["(@?\w+)"\]', re.ASCII)
 _CONFINED: Final = ("mode", "confined")
 _READS: Final = ("filesystem_read_roots", "{checkout}")
 _STAGES: Final = ("filesystem_staged_roots", "{checkout}")
-#: What preset data denies of the folders that it reads, and safe need not.
+#: Preset data denies these in the folders that it reads. Safe reads no such folder.
 _DENIES: Final = ("read_deny_paths", "@secrets")
 _STARTS: Final = ("subprocess_execution", True)
 #: Fields that take preset data's value.
@@ -75,14 +80,15 @@ _MAX_REASON: Final = 160
 
 
 class Proposal:
-    """A policy file in the making: lines beyond a preset, and the reasons for each."""
+    """A policy file in the making: lines beyond a preset, each with the reasons for it."""
 
     def __init__(self, base: str) -> None:
         self._base = base
-        #: By field and value; each entry of a list is a line.
+        #: The reasons for each line. A line is a field and a value, or an entry of a list field.
         self._lines: dict[tuple[str, Any], dict[str, None]] = {}
+        #: The reasons for lines that are not proposed, because preset data doesn't allow them.
         self._wider: dict[str, dict[str, None]] = {}
-        #: What came of the notebooks under the lines as they are.
+        #: How the notebooks ended under the present lines.
         self.ran: Sequence[_Ran] = ()
 
     @property
@@ -91,28 +97,33 @@ class Proposal:
         return [result for result, _ in self.ran if result.status is not NotebookStatus.passed]
 
     def policy(self) -> Policy:
-        """Return the policy that the file says, before its folders are known."""
+        """Return the policy of the file, with paths that are not resolved."""
         own = tomllib.loads(str(self))
         return preset_policy(own.pop("extends"), {"name": "learned", **own})
 
     def __str__(self) -> str:
-        """Return the policy file; its last lines say whether the notebooks passed."""
-        text, confined = [f"extends = {json.dumps(self._base)}"], _CONFINED in self._lines
+        """Return the policy file. Comments at its end say which notebooks passed."""
+        text = [f"extends = {json.dumps(self._base)}"]
+        # Mode confined checks no source, so it needs no modules and magics.
+        confined = _CONFINED in self._lines
         lines = [
-            one for one in self._lines if not (confined and one[0] in ("allowed_modules", "magics"))
+            line
+            for line in self._lines
+            if not (confined and line[0] in ("allowed_modules", "magics"))
         ]
         lines.sort(key=lambda line: (line[0] in LISTS, line[0] != "mode", line[0]))
         for name, group in itertools.groupby(lines, key=operator.itemgetter(0)):
-            said = [(json.dumps(line[1]), _comment(*self._lines[line])) for line in group]
+            rows = [(json.dumps(line[1]), _comment(*self._lines[line])) for line in group]
             text += [f"# {ROWS[name].means}"] if ROWS[name].means else []
             if name in LISTS:
-                text += [f"add.{name} = [", *(f"    {one}, {why}" for one, why in said), "]"]
+                text += [f"add.{name} = [", *(f"    {one}, {why}" for one, why in rows), "]"]
             else:
-                text += [f"{name} = {value} {why}" for value, why in said]
+                text += [f"{name} = {value} {why}" for value, why in rows]
         for line, reasons in self._wider.items():
             wider = _comment(f"Not proposed, as preset data does not allow it either: {line}")
             text.append(f"{wider} {_comment(*reasons)}")
-        passed, ran = len(self.ran) - len(self.failed), count(len(self.ran), "notebook")
+        passed = len(self.ran) - len(self.failed)
+        ran = count(len(self.ran), "notebook")
         text.append(f"# Passed under this policy: {passed} of {ran}.")
         for one in self.failed:
             reason = one.reason.partition("\n")[0]
@@ -120,7 +131,10 @@ class Proposal:
         return "\n".join(text) + "\n"
 
     def ask(self, why: str, *lines: tuple[str, Any]) -> bool:
-        """Add lines that are lacking, or this reason to them; return whether there are more now."""
+        """Add the lines that the policy lacks; add the reason ``why`` to the lines that it has.
+
+        Return whether any line was added.
+        """
         before = len(self._lines)
         for name, value in lines:
             if (name, value) in self._lines or _lacks(self.policy(), name, value):
@@ -132,15 +146,17 @@ class Proposal:
     def refused(
         self, one: _Refused | Finding, where: str, under: Policy, *, data_allows: bool = False
     ) -> bool:
-        """Add what allows what was refused ``under`` a policy, where preset data does.
+        """Add lines that allow what was refused ``under`` a policy, as far as preset data does.
 
-        ``data_allows`` says that the cell ran under that, so that a file is in the project wherever
-        its path leads from the folder that cells began in.
+        ``one`` is the refusal, and ``where`` names its notebook and cell. ``data_allows`` says that
+        the cell ran under preset data: then a refused file lies in the project, even if its path,
+        from the folder that cells begin in, doesn't look like it. Return whether any line was
+        added.
         """
         if isinstance(one, Denial | Finding):
-            found = map(_ADDED.fullmatch, one.allows if one.rule in _LISTED else ())
-            lines = [(line[1], line[2]) for line in found if line is not None]
-            # What is no rule of the kernel's is a file or cell that Python can't read.
+            matches = map(_ADDED.fullmatch, one.allows if one.rule in _LISTED else ())
+            lines = [(line[1], line[2]) for line in matches if line is not None]
+            # A rule that is check's own is about source that Python can't read: no line helps.
             lines = lines or ([_CONFINED] if one.rule in RULES else [])
             return self.ask(f"{where}, line {one.line}: {one.subject} {one.why}", *lines)
         if isinstance(one, Stop):
@@ -155,15 +171,17 @@ class Proposal:
         value = getattr(preset_policy("data"), one.field)
         if one.field in _VALUES and getattr(under, one.field) != value:
             return self.ask(why, (one.field, value))
-        # Under less, cells also ask for what they do without once they have the rest.
+        # Only a refusal under preset data counts as wider: under a narrower policy, cells also ask
+        # for things that they can do without once they have the rest.
         if under == preset_policy("data"):
             self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
         return False
 
     def try_next(self, where: str, under: Policy) -> bool:
-        """Add the next of what a cell may have lacked ``under`` a policy, where nothing says what.
+        """Guess what a cell lacked ``under`` a policy, if nothing says so, and add that line.
 
-        Reading comes first: a library that misses a file often says so in words of its own.
+        Reading files comes first, because a library that misses a file often fails with a message
+        of its own. Return False if the policy has everything that can be guessed.
         """
         why = f"a guess: {where} failed without, and ran under preset data"
         for line in (_READS, _CONFINED, _STAGES, _STARTS):
@@ -174,15 +192,21 @@ class Proposal:
 
 
 def learn(found: Sequence[files.File], base: str) -> Proposal:
-    """Return what lets notebooks pass beyond a preset. Raise CellblockError where nothing runs."""
+    """Return the proposal for the notebooks ``found``, which extends the preset ``base``.
+
+    Raise CellblockError if a notebook can't be read, or nothing can be run.
+    """
     policy = load_for_check(preset_policy(base).name)
     proposal = Proposal(policy.name)
     try:
-        jobs = [Job(f.shown, files.read(f), files.absolute(f.path.parent)) for f in found]
+        jobs = [
+            Job(file.shown, files.read(file), files.absolute(file.path.parent)) for file in found
+        ]
     except (OSError, files.NoFileError) as error:
         raise CheckError(f"a notebook can't be read: {error}") from None
     observed = asyncio.run(_run("data", jobs, RunOptions()))
-    # Cells behind the one that a notebook ends at even under preset data are never run.
+    # If a notebook ends at a cell even under preset data, the cells after it are never run, and
+    # their findings don't matter.
     ends = {result.notebook: result.cell for result, _ in observed if result.cell}
     for name, cell, finding in _findings(found, policy):
         if cell <= ends.get(name, cell):
@@ -203,17 +227,19 @@ def learn(found: Sequence[files.File], base: str) -> Proposal:
     return proposal
 
 
-def _findings(found: Sequence[files.File], policy: Policy) -> Iterator[tuple[str, int, Finding]]:
-    """Yield what a check finds, with its notebook and cell."""
+def _findings(
+    notebooks: Sequence[files.File], policy: Policy
+) -> Iterator[tuple[str, int, Finding]]:
+    """Yield the findings of a check, each with its notebook and cell."""
     here = os.fsencode(Path.cwd())
     options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
-    for file in check(found, policy, options).files:
-        for one in file.verdict.findings:
-            yield file.path, one.cell, one.finding
+    for file in check(notebooks, policy, options).files:
+        for placed in file.verdict.findings:
+            yield file.path, placed.cell, placed.finding
 
 
 async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -> list[_Ran]:
-    """Run notebooks one after the other, with the current folder as project."""
+    """Run notebooks one after the other, with the current folder as the project."""
     ran: list[_Ran] = []
     async with AsyncSandboxPool(policy, project=Path.cwd()) as pool, PolicyPools(pool) as pools:
         for job in jobs:
@@ -223,23 +249,29 @@ async def _run(policy: str | Policy, jobs: Sequence[Job], options: RunOptions) -
 
 
 def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> bool:
-    """Add to a proposal what its run was refused; return whether it is another now."""
-    improved, unhelped = False, []
+    """Add lines for what the proposal's run was refused. Return whether any line was added.
+
+    ``observed`` is the run under preset data, ``under`` the policy of the proposal's run.
+    """
+    improved = False
+    unhelped = []
     for (before, _), (result, refused) in zip(observed, proposal.ran, strict=True):
         if result.status is NotebookStatus.passed:
             continue
-        # Where it ended at this cell under preset data too, none of its lines helps.
-        more = before.status is NotebookStatus.passed or result.cell < before.cell
+        # If the notebook ended at this cell under preset data too, no line of that helps the cell.
+        data_got_further = before.status is NotebookStatus.passed or result.cell < before.cell
         last = _place(result.notebook, result.cell)
         for cell, why in refused:
-            where, last_one = _place(result.notebook, cell), cell == result.cell
-            if more or not last_one:
-                improved |= proposal.refused(why, where, under, data_allows=last_one)
-        if more and all(cell != result.cell for cell, _ in refused):
+            where = _place(result.notebook, cell)
+            is_last = cell == result.cell
+            if data_got_further or not is_last:
+                improved |= proposal.refused(why, where, under, data_allows=is_last)
+        if data_got_further and all(cell != result.cell for cell, _ in refused):
             improved |= proposal.try_next(last, under)
-        elif more:
+        elif data_got_further:
             unhelped.append(last)
-    # What was refused there may be what the cell goes on without, and nothing may have been added.
+    # The refusals in a last cell may be things that it can do without. If no line was added for
+    # any of them, guess.
     guesses = [] if improved else [proposal.try_next(last, under) for last in unhelped]
     return improved or any(guesses)
 
@@ -254,6 +286,9 @@ def _place(notebook: str, cell: int) -> str:
 
 
 def _comment(reason: str, *more: str) -> str:
-    """Return a comment of TOML, whatever the text: one line, without control characters."""
+    """Return a reason as a comment of TOML, in one line without control characters.
+
+    Of further reasons, only the number is given.
+    """
     others = f" (and {count(len(more), 'more reason')})" if more else ""
     return f"# {clip(one_line(encodable(reason)), _MAX_REASON)}{others}"

@@ -1,7 +1,7 @@
 """The report of a check as text, JSON, SARIF or GitHub annotations. Pure.
 
-Paths and source come from a stranger. A terminal or a CI runner gets them only with their commands
-made harmless (`inert`, `one_line`, `json_text`), which the reports of ``cellblock run`` use, too.
+Paths and source come from a stranger. Before they reach a terminal or a CI runner, commands in them
+are made harmless by `inert`, `one_line` or `json_text`, which ``cellblock run`` uses, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What a report is written as."""
+    """The format of a report."""
 
     text = "text"
     json = "json"
@@ -50,7 +50,7 @@ class Format(StrEnum):
 
 
 def format_report(report: CheckReport, form: Format) -> str:
-    """Return the report in one of the formats, ended by a line break."""
+    """Return the report in a format, with a newline at its end."""
     formats = {
         Format.text: _text_report,
         Format.json: _json_report,
@@ -60,18 +60,19 @@ def format_report(report: CheckReport, form: Format) -> str:
     return formats[form](report)
 
 
-# --- text that neither a terminal nor a CI runner takes for a command -----------------------------
-# GitHub's runner acts on a line that begins with ``::`` after blanks, and on ``##[`` anywhere in it
-# (ActionCommand.cs, TryParseV2 and TryParse); Azure's on ``##vso[``, TeamCity's on ``##teamcity[``.
+# --- text without commands to a terminal or a CI runner -------------------------------------------
+# GitHub's runner acts on a line that begins with ``::`` after blanks, and on ``##[`` anywhere in a
+# line (ActionCommand.cs, TryParseV2 and TryParse). Azure's acts on ``##vso[``, and TeamCity's on
+# ``##teamcity[``.
 
 _ANYWHERE: Final = re.compile(r"##(?=\w*\[)")
 _AT_START: Final = re.compile(r"^(\s*):(?=:)")
 
 
 def inert(text: str) -> str:
-    """Return text of visible lines with one character of each command replaced.
+    """Return text with one character of each CI command replaced. Its lines must be visible.
 
-    It has as many columns as before, so that what is below a character stays there.
+    The text keeps its columns, so that a caret stays below its character.
     """
     return "\n".join(_inert_line(line) for line in text.split("\n"))
 
@@ -82,7 +83,7 @@ def one_line(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return indented JSON in ASCII. What would be a command is escaped."""
+    """Return indented JSON in ASCII, with CI commands escaped."""
     return json.dumps(value, indent=2).replace("##", "#\\u0023") + "\n"
 
 
@@ -91,22 +92,22 @@ def _inert_line(line: str) -> str:
     return _AT_START.sub("\\1\N{REPLACEMENT CHARACTER}", without)
 
 
-# --- what all formats say of a finding, in the same words -----------------------------------------
+# --- the words of all formats ---------------------------------------------------------------------
 
 
-def _reason(found: PlacedFinding) -> str:
-    """Return where in a notebook something is refused, what and why, without a full stop."""
-    finding = found.finding
-    place = f"cell {found.cell}, line {finding.line}: " if found.cell else ""
+def _reason(placed: PlacedFinding) -> str:
+    """Return a finding's place in a notebook, its subject and its reason, without a full stop."""
+    finding = placed.finding
+    place = f"cell {placed.cell}, line {finding.line}: " if placed.cell else ""
     if finding.rule in CHECK_RULES:
-        what = f"this {'cell' if found.cell else 'file'} "
+        what = f"this {'cell' if placed.cell else 'file'} "
     else:
         what = f"{subject(finding)} " if finding.subject else ""
     return place + what + visible(finding.why)
 
 
 def _summary(report: CheckReport) -> str:
-    """Return one line about the whole check."""
+    """Return a line on the whole check: the numbers of findings and files, and the policy."""
     files = count(len(report.files), "file")
     with_findings = sum(bool(file.verdict.findings) for file in report.files)
     summary = f"{files}, no findings"
@@ -118,44 +119,46 @@ def _summary(report: CheckReport) -> str:
 
 
 def _allowing(report: CheckReport) -> dict[str, Allowing]:
-    """Return the block for each policy that would allow what files have, by the policy's file."""
+    """Return the lines that would allow all findings under a policy, by the policy's file."""
     lines: dict[str, list[str]] = {}
     for file in report.files:
-        for found in file.verdict.findings:
-            lines.setdefault(file.policy_file, []).extend(found.finding.allows)
+        for placed in file.verdict.findings:
+            lines.setdefault(file.policy_file, []).extend(placed.finding.allows)
     blocks = {name: allowing(every, name, checks=True) for name, every in lines.items()}
-    return {name: one for name, one in blocks.items() if one.block}
+    return {name: block for name, block in blocks.items() if block.block}
 
 
 def _to_do(file: CheckedFile, finding: Finding) -> list[str]:
-    """Return what to do about one finding: instead, and to allow it."""
+    """Return what to do about a finding: what to write instead, and the command to allow it."""
     lines = [f"Instead: {finding.remedy}"] if finding.remedy else []
     lines += rewrites([finding])[0]
     if finding.allows:
-        name, extends = file.policy_file, base_of(file.policy_file)
+        name = file.policy_file
+        extends = base_of(file.policy_file)
         command = add_command(finding.allows, "" if extends else name, extends)
         lines.append(f"To allow it: {command}")
     return lines
 
 
-# --- text: the place as editors open it, the line with a caret, why, what to do instead -----------
+# --- text: the place in a form that editors open, the line with a caret, why, what to do instead --
 
 
 def _text_report(report: CheckReport) -> str:
-    """Return the report for people. The command prints problems itself, on stderr."""
+    """Return the report for people, without problems: the command prints those on stderr."""
     blocks = [block for file in report.files for block in _text_blocks(file)]
-    for one in _allowing(report).values():
-        how = wrap(plain(one.how), columns=COLUMNS)
-        blocks.append("\n".join([*how, *(f"    {visible(line)}" for line in one.block)]))
+    for allow in _allowing(report).values():
+        how = wrap(plain(allow.how), columns=COLUMNS)
+        blocks.append("\n".join([*how, *(f"    {visible(line)}" for line in allow.block)]))
     return inert("\n\n".join([*blocks, _summary(report)])) + "\n"
 
 
 def _text_blocks(file: CheckedFile) -> Iterator[str]:
+    """Yield a block of lines for each finding in a file."""
     findings = [each.finding for each in file.verdict.findings]
-    each = zip(file.verdict.findings, remedies(findings), rewrites(findings), strict=True)
-    for found, remedy, rewrite in each:
-        finding = found.finding
-        cell = f"cell {found.cell}:" if found.cell else ""
+    rows = zip(file.verdict.findings, remedies(findings), rewrites(findings), strict=True)
+    for placed, remedy, rewrite in rows:
+        finding = placed.finding
+        cell = f"cell {placed.cell}:" if placed.cell else ""
         place = f"{visible(file.path)}:{cell}{finding.line}:{finding.column + 1}"
         lines = [f"{place}: {visible(finding.rule)}"]
         if finding.excerpt.strip():
@@ -174,7 +177,7 @@ def _text_blocks(file: CheckedFile) -> Iterator[str]:
 
 
 def _json_report(report: CheckReport) -> str:
-    """Return the report. ``line`` of a finding is the cell's, ``file_line`` the file's."""
+    """Return the report as JSON. ``line`` is a line of the cell, ``file_line`` one of the file."""
     return json_text(
         {
             "version": JSON_VERSION,
@@ -188,12 +191,12 @@ def _json_report(report: CheckReport) -> str:
                 {
                     "path": encodable(file.path),
                     "policy": encodable(file.policy),
-                    "cell": found.cell or None,
-                    "file_line": found.file_line or None,
-                    **finding_json(found.finding),
+                    "cell": placed.cell or None,
+                    "file_line": placed.file_line or None,
+                    **finding_json(placed.finding),
                 }
                 for file in report.files
-                for found in file.verdict.findings
+                for placed in file.verdict.findings
             ],
             "allow": [
                 {"file": encodable(name), "how": encodable(plain(one.how)), "lines": one.block}
@@ -221,25 +224,30 @@ _PROPERTY: Final = str.maketrans({":": "%3A", ",": "%2C"})
 
 
 def _github_report(report: CheckReport) -> str:
-    """Return one command for each finding and problem, and a line about the check."""
-    lines = [_annotation(file, each) for file in report.files for each in file.verdict.findings]
+    """Return a command for each finding and problem, and the summary."""
+    lines = [_annotation(file, placed) for file in report.files for placed in file.verdict.findings]
     lines += [
         _command({"file": file.path}, f"and {count(file.verdict.left_out, 'more finding')}")
         for file in report.files
         if file.verdict.left_out
     ]
     title = "cellblock could not check this path"
-    lines += [_command({"title": title}, f"{p.path}: {p.message}") for p in report.problems]
+    lines += [
+        _command({"title": title}, f"{problem.path}: {problem.message}")
+        for problem in report.problems
+    ]
     return "\n".join([*lines, one_line(_summary(report))]) + "\n"
 
 
-def _annotation(file: CheckedFile, found: PlacedFinding) -> str:
-    finding, line = found.finding, str(max(1, found.file_line))
+def _annotation(file: CheckedFile, placed: PlacedFinding) -> str:
+    """Return the command that annotates a finding's line."""
+    finding = placed.finding
+    line = str(max(1, placed.file_line))
     where = {"file": file.path, "line": line, "endLine": line}
-    if not found.cell:  # in a notebook's file a line of source is a string of JSON
+    if not placed.cell:  # in a notebook's file a line of source is a string of JSON
         where |= {"col": str(finding.column + 1), "endColumn": str(finding.end_column)}
     source = excerpt(finding).line.strip()
-    message = [_reason(found), *([source] if source else [])]
+    message = [_reason(placed), *([source] if source else [])]
     message += _to_do(file, finding)
     return _command(where | {"title": finding.rule}, *message)
 
@@ -256,14 +264,14 @@ def _github_data(*lines: str) -> str:
 
 
 # --- SARIF 2.1.0 (OASIS, 2020), for code scanning -------------------------------------------------
-# Regions are of the file, in a notebook those of the JSON; the cell is the logical location.
+# A region is a place in the file: for a notebook, in its JSON. The cell is the logical location.
 
 SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
-#: What GitHub takes of one run.
+#: The results of a run that GitHub accepts.
 MAX_RESULTS: Final = 25_000
-#: What viewers make links and arguments of in a message (3.11.5, 3.11.6).
+#: The syntax of links and arguments in a message (3.11.5, 3.11.6).
 _LINK: Final = re.compile(r"\](?=\()")
 _ARGUMENT: Final = re.compile(r"\{(?=\d+\})")
 _RULE_INDEX: Final = {name: number for number, name in enumerate(REPORTED_RULES)}
@@ -307,13 +315,13 @@ def _sarif_report(report: CheckReport) -> str:
 
 
 def rules_page() -> str:
-    """Return the URL of the page on rules, as the package's metadata has it; "" without."""
+    """Return the URL of the page on rules, from the package's metadata; "" if that has none."""
     try:
         urls = metadata.metadata("cellblock").get_all("Project-URL") or []
     except metadata.PackageNotFoundError:  # a source tree that is not installed
         return ""
-    found = (url.partition(", ")[2] for url in urls if url.startswith("Documentation, "))
-    return f"{base.rstrip('/')}/rules.html" if (base := next(found, "")) else ""
+    pages = (url.partition(", ")[2] for url in urls if url.startswith("Documentation, "))
+    return f"{base.rstrip('/')}/rules.html" if (base := next(pages, "")) else ""
 
 
 def _sarif_rule(rule: Rule, page: str) -> dict[str, Any]:
@@ -332,35 +340,36 @@ def _sarif_rule(rule: Rule, page: str) -> dict[str, Any]:
 
 
 def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
+    """Yield the results for a file's findings."""
     seen = Counter[str]()
-    for found in file.verdict.findings:
-        finding = found.finding
-        mark = _digest(finding.rule, finding.subject, finding.excerpt)
-        seen[mark] += 1
+    for placed in file.verdict.findings:
+        finding = placed.finding
+        fingerprint = _digest(finding.rule, finding.subject, finding.excerpt)
+        seen[fingerprint] += 1
         first, *more = _to_do(file, finding) or [""]
-        text = f"{_reason(found)}. {first}".rstrip()
-        region: dict[str, Any] = {"startLine": max(1, found.file_line)}
-        if not found.cell:
+        text = f"{_reason(placed)}. {first}".rstrip()
+        region: dict[str, Any] = {"startLine": max(1, placed.file_line)}
+        if not placed.cell:
             region |= {"startColumn": finding.column + 1, "endColumn": finding.end_column + 1}
         if finding.excerpt.strip():
             region["snippet"] = {"text": visible(finding.excerpt)}
         physical = {"artifactLocation": _artifact(file.path), "region": region}
         location: dict[str, Any] = {"physicalLocation": physical}
-        if found.cell:
-            location["logicalLocations"] = [{"name": f"cell {found.cell}", "kind": "cell"}]
+        if placed.cell:
+            location["logicalLocations"] = [{"name": f"cell {placed.cell}", "kind": "cell"}]
         yield {
             "ruleId": finding.rule,
             "ruleIndex": _RULE_INDEX[finding.rule],
             "level": "error",
             "message": _sarif_message(text, *more),
             "locations": [location],
-            # Which of those alike it is, and not the line, which may change.
-            "partialFingerprints": {"cellblock/v1": _digest(mark, str(seen[mark]))},
+            # Equal findings are told apart by their order, not by the line, which may change.
+            "partialFingerprints": {"cellblock/v1": _digest(fingerprint, str(seen[fingerprint]))},
         }
 
 
 def _sarif_message(*lines: str) -> dict[str, str]:
-    """Return a message without links and arguments."""
+    """Return a message in which viewers find no links and arguments."""
     text = "\n".join(map(visible, lines))
     return {"text": _ARGUMENT.sub("{ ", _LINK.sub("] ", text))}
 

@@ -1,6 +1,7 @@
-"""The values of a check: options, tasks, verdicts and the report; limits; the rules of check alone.
+"""The values of a check: options, tasks, verdicts, the report, limits, and the rules of check only.
 
-Verdicts cross a pipe: they are plain values, decoded strictly, without a path.
+Workers, which parse hostile files, send verdicts through a socket. So verdicts are plain values
+that are decoded strictly, and have no paths.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from cellblock.policy.model import Policy
 
-#: Bytes of a notebook with its outputs, and of a script.
+#: Bytes of a notebook, outputs included, or of a script.
 MAX_FILE_BYTES: Final = 64 << 20
 #: Findings of one file that are reported one by one.
 MAX_FINDINGS: Final = 1_000
@@ -34,7 +35,7 @@ _MAX_REASON: Final = 300
 
 
 class FileKind(StrEnum):
-    """How a file is read."""
+    """The kind of a file, which says how it is read."""
 
     notebook = "notebook"
     script = "script"
@@ -43,8 +44,9 @@ class FileKind(StrEnum):
 class PlacedFinding(msgspec.Struct, frozen=True):
     """A finding and its place.
 
-    ``cell`` counts all cells from 1. 0 is the file itself; then the finding's line is the file's.
-    ``file_line`` is the line in the file, from 1, or 0 if that is not known.
+    ``cell`` is the number of its cell, counting all cells from 1; or 0 if the finding is about the
+    file, and then its line is a line of the file. ``file_line`` is the line in the file, from 1,
+    or 0 if it is not known.
     """
 
     finding: Finding
@@ -53,9 +55,9 @@ class PlacedFinding(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    """The findings of a file, in order, and how many more were left out.
+    """The findings in a file, in order, and the number of findings that were left out.
 
-    ``problem`` says why the file could not be judged, where that is not the file's fault.
+    ``problem`` says why the file could not be judged, if that is not the file's fault.
     """
 
     findings: tuple[PlacedFinding, ...] = ()
@@ -64,10 +66,10 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True)
 
 
 class JudgeLimits(msgspec.Struct, frozen=True):
-    """What a worker may use for one file, including what the interpreter itself uses.
+    """The limits of a worker for one file, with what the interpreter itself uses.
 
-    ``cpu_seconds`` of processor time, ``seconds`` in all on a machine however loaded, ``memory`` in
-    bytes.
+    ``cpu_seconds`` is processor time, ``seconds`` is elapsed time, however loaded the machine is,
+    and ``memory`` is in bytes.
     """
 
     cpu_seconds: int = 10
@@ -91,10 +93,10 @@ class JudgeLimits(msgspec.Struct, frozen=True):
 
 
 class CheckOptions(msgspec.Struct, frozen=True):
-    """What files are judged by: all fields of a policy, its rules, whether files are templates.
+    """The options of a check: the fields of the policy, its rules, and whether files are templates.
 
-    ``project`` is what ``{project}`` stands for, ``folder`` where relative paths of the policy
-    begin. Both are bytes, as paths need not be text.
+    ``project`` is the folder that ``{project}`` stands for, and ``folder`` the one that relative
+    paths of the policy begin in. Both are bytes, because a path need not be valid text.
     """
 
     policy: dict[str, Any]
@@ -114,16 +116,17 @@ class CheckOptions(msgspec.Struct, frozen=True):
         limits: JudgeLimits | None = None,
         file: str = "",
     ) -> CheckOptions:
-        """Return the options for a policy whose folders are not known; ``file`` is how it is named.
+        """Return the options for a policy whose folders are not known.
 
-        A preset's own name is found out.
+        ``file`` is the name that the user gave the policy by; by default the name of its preset.
         """
-        rules, named = policy.rules(file).to_builtins(), file or base_of(policy.name)
+        rules = policy.rules(file).to_builtins()
+        named = file or base_of(policy.name)
         return cls(policy.as_dict(), rules, template, limits or JudgeLimits(), policy_file=named)
 
 
 class CheckTask(msgspec.Struct, frozen=True):
-    """A file for a worker, and its path. ``size`` bytes of content follow the frame."""
+    """A file for a worker: its kind and path. ``size`` bytes of content follow the frame."""
 
     kind: FileKind
     size: int
@@ -131,7 +134,7 @@ class CheckTask(msgspec.Struct, frozen=True):
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag=True):
-    """A worker has imported what it needs. It answers each task with a `Verdict`."""
+    """The message of a worker that is ready for tasks. It answers each task with a `Verdict`."""
 
 
 # --- the report -----------------------------------------------------------------------------------
@@ -139,9 +142,9 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """A file that was checked, by the path that is shown, and the name of the policy.
+    """A file that was checked: the path to show, its verdict, and the name of the policy.
 
-    ``policy_file`` is how the policy was named: its file, or a preset.
+    ``policy_file`` is the policy's file or preset, as the user named it.
     """
 
     path: str
@@ -163,7 +166,7 @@ class Problem:
 class CheckReport:
     """The result of a check: files and problems, each in the order of their paths.
 
-    ``policy`` is the names of all that files were checked by.
+    ``policy`` has the names of all policies that files were checked by, separated by commas.
     """
 
     policy: str
@@ -173,20 +176,20 @@ class CheckReport:
 
     @classmethod
     def of(cls, reports: Sequence[CheckReport], problems: Sequence[Problem]) -> CheckReport:
-        """Return one report for what was checked by each policy, and for more problems."""
+        """Return one report from the reports for each policy, with further problems."""
         checked = [file for report in reports for file in report.files]
-        problems = [*problems, *(one for report in reports for one in report.problems)]
+        problems = [*problems, *(problem for report in reports for problem in report.problems)]
         return cls(
             ", ".join(sorted({report.policy for report in reports})),
             any(report.template for report in reports),
             tuple(sorted(checked, key=lambda file: PurePath(file.path).parts)),
-            tuple(sorted(problems, key=lambda one: (one.path, one.message))),
+            tuple(sorted(problems, key=lambda problem: (problem.path, problem.message))),
         )
 
     @property
     def total(self) -> int:
-        """How many findings there are, including those left out."""
-        return sum(len(f.verdict.findings) + f.verdict.left_out for f in self.files)
+        """The number of findings, including those left out."""
+        return sum(len(file.verdict.findings) + file.verdict.left_out for file in self.files)
 
     @property
     def status(self) -> int:
@@ -194,7 +197,7 @@ class CheckReport:
         return 2 if self.problems else int(self.total > 0)
 
 
-# --- rules of check alone: what the kernel never meets, or leaves to Python -----------------------
+# --- the rules of check only: cases that the kernel never meets, or leaves to Python --------------
 
 _TABLE = (
     Rule(
@@ -232,7 +235,7 @@ REPORTED_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 def check_finding(
     rule: str, why: str = "", *, line: int = 1, column: int = 0, text: str = ""
 ) -> Finding:
-    """Return a finding by one of `CHECK_RULES`. ``text`` is the line it is in."""
+    """Return a finding by one of `CHECK_RULES`. ``text`` is the line that it is in."""
     cut = column - 40 if column > EXCERPT_LIMIT - 60 and len(text) > EXCERPT_LIMIT else 0
     return Finding(
         line=line,

@@ -1,10 +1,10 @@
-"""The command line of people and CI: a command's module is loaded when the command is given.
+"""The command line, for people and CI. Kernelspecs start ``python -m cellblock`` instead.
 
-Kernelspecs start ``python -m cellblock`` instead. A command turns options into calls of ``batch``,
-``jupyter``, ``backends`` and ``host``, and prints what comes back: it decides nothing. What a
-notebook or a log says is printed without control characters. Exit status 2 says that the command
-could not be carried out.
+A command turns its options into calls of ``batch``, ``jupyter``, ``backends`` and ``host``, and
+prints the results: it decides nothing. Text of notebooks and logs is printed without control
+characters. Exit status 2 means that the command could not be carried out.
 
-``main`` is the program and the table of its commands, ``common`` what they share. May import all
-that is below; nothing imports it.
+``main`` is the program and the table of its commands, and loads a command's module when the command
+is given. ``common`` has the options and the printing that commands share. The docstring of a
+command is its help text. This package may import everything below it; nothing imports it.
 """

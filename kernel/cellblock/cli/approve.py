@@ -1,9 +1,9 @@
-"""``cellblock approve``, ``templates`` and ``approvals``: what may run, and what was approved.
+"""``cellblock approve``, ``templates`` and ``approvals``: approves cells, and lists approvals.
 
-Whoever approves has to see what runs: sources are printed whole, and nothing in them moves the
-cursor or hides. Nothing is left to the terminal to break, as what comes after a break would stand
-where the host's own lines begin. A line that a terminal may show in another order is printed again,
-with escapes.
+Whoever approves a cell must see what would run. So sources are printed whole, and no character in
+them moves the cursor or is invisible. Long lines are broken here, not by the terminal: a
+continuation that the terminal makes would begin at its edge, like the host's own lines. A line that
+a terminal may show in another order is printed again, with escapes.
 """
 
 from __future__ import annotations
@@ -68,37 +68,38 @@ def approve(
     if not notebooks and not listing:
         raise typer.BadParameter("Name a notebook.", param_hint="NOTEBOOK")
     if listing and not notebooks:
-        asked = load_policy(policy)
-        _list_all(Store(Path(asked.approval.folder), Path(asked.approval.key)))
+        loaded = load_policy(policy)
+        _list_all(Store(Path(loaded.approval.folder), Path(loaded.approval.key)))
         return
     declined = False
     for notebook in notebooks or ():
         project = notebook.resolve().parent
-        asked = load_policy(policy, project)
-        place = of_cells(asked, project)
+        loaded = load_policy(policy, project)
+        place = of_cells(loaded, project)
         if listing:
             declined |= not _list_one(notebook, place)
         elif revoke:
-            cells = review.revoke(place, notebook)  # less may run then: nobody has to be asked
+            cells = review.revoke(place, notebook)  # less may run then, so this asks nobody
             say(f"Took back {cells} cells of {notebook}")
-        elif asked.admission != "approved":
-            message = f"it has admission {asked.admission}, so approvals do not count"
+        elif loaded.admission != "approved":
+            message = f"it has admission {loaded.admission}, so approvals do not count"
             remedy = 'Set admission = "approved" there, or name the policy that kernels run under.'
             raise AdmissionError(message, file=policy, key="admission", remedy=remedy)
         else:
-            declined |= not _approve_one(notebook, asked, place, yes=yes)
+            declined |= not _approve_one(notebook, loaded, place, yes=yes)
     raise typer.Exit(code=int(declined))
 
 
 @app.command()
 def templates(*, policy: KernelPolicyOption = "safe") -> None:
     """List the templates of a policy, checked as cells are. Exit status 1 when one is refused."""
-    asked, refused = load_policy(policy), False
-    for name, template in sorted(admission.load(asked.templates.folders).items()):
-        findings = analyse(template.source, asked.rules())
+    loaded = load_policy(policy)
+    refused = False
+    for name, template in sorted(admission.load(loaded.templates.folders).items()):
+        findings = analyse(template.source, loaded.rules())
         refused = refused or bool(findings)
-        said = f"refused, {summary(findings)}" if findings else template.doc
-        say(f"{name}: {said}")
+        about = f"refused, {summary(findings)}" if findings else template.doc
+        say(f"{name}: {about}")
     raise typer.Exit(code=int(refused))
 
 
@@ -106,6 +107,7 @@ def templates(*, policy: KernelPolicyOption = "safe") -> None:
 
 
 def _approve_one(notebook: Path, policy: Policy, place: ManifestFile, *, yes: bool) -> bool:
+    """Show what approving a notebook would change, ask, and approve. Return whether it was done."""
     reviewed = review.review(place, policy, notebook.resolve().name, _sources(notebook))
     _show(reviewed, policy, place)
     if not reviewed.changes:
@@ -126,7 +128,7 @@ def _confirmed(notebook: Path) -> bool:
 
 
 def _show(reviewed: Review, policy: Policy, place: ManifestFile) -> None:
-    """Print what would change."""
+    """Print what approving a notebook would change: its new cells, whole."""
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
     head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
     say(*_unbroken(head, ""))
@@ -142,6 +144,7 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
 
 
 def _lines(cell: NewCell, policy: Policy) -> Iterator[str]:
+    """Yield the lines of a cell, each with notes on what a reader could overlook in it."""
     for line in cell.source.split("\n"):
         yield from _unbroken(line.rstrip(" "), "  │ ")
         for note in exactly(line):
@@ -156,12 +159,12 @@ def _lines(cell: NewCell, policy: Policy) -> Iterator[str]:
 
 
 _NOTE: Final = "  ! "
-#: Begins what continues the line above; no line of a cell's begins so.
+#: The beginning of a line that continues the line above. No line of a cell begins like this.
 _GOING_ON: Final = "  ┆ "
 
 
 def _unbroken(text: str, start: str) -> list[str]:
-    """Return lines that the terminal leaves as they are: what it broke would begin at its edge."""
+    """Return a text in lines that the terminal need not break."""
     lines = broken(visible(text), start, _GOING_ON, columns=get_terminal_size().columns)
     return [line.rstrip(" ") for line in lines]
 
@@ -170,13 +173,14 @@ def _unbroken(text: str, start: str) -> list[str]:
 
 
 def _list_one(notebook: Path, place: ManifestFile) -> bool:
+    """Print for each cell of a notebook whether it is approved. Return whether all are."""
     known = approved(place.read(), notebook.resolve().name)
     every = True
     for number, source in _sources(notebook).items():
-        fine = runs_nothing(source) or sha256(source) in known
-        every = every and fine
-        said = "approved" if fine else "not approved"
-        say(f"{notebook}: cell {number}: {said}")
+        is_approved = runs_nothing(source) or sha256(source) in known
+        every = every and is_approved
+        state = "approved" if is_approved else "not approved"
+        say(f"{notebook}: cell {number}: {state}")
     return every
 
 
@@ -186,41 +190,46 @@ _NOTHING: Final = "nothing was approved"
 
 
 def _list_all(store: Store, *, as_json: bool = False) -> None:
-    """Print every record of a store, and complain of each manifest that can't be used."""
-    found: list[dict[str, object]] = []
-    for one in store.manifests():
-        if isinstance(one, AdmissionError):
-            complain(f"nothing in it counts: {one}")
+    """Print every record of a store, and complain about each manifest that can't be used."""
+    rows: list[dict[str, object]] = []
+    for entry in store.manifests():
+        if isinstance(entry, AdmissionError):
+            complain(f"nothing in it counts: {entry}")
             continue
-        manifest = one[1]
+        manifest = entry[1]
         where = {"scope": manifest.scope, "policy": manifest.policy}
-        for each in manifest.records:
-            said = {name: getattr(each, name) for name in ("id", "kind", "subject", "digest")}
-            found.append(said | where | {"who": each.who, "when": each.when, "what": _what(each)})
+        for record in manifest.records:
+            row = {name: getattr(record, name) for name in ("id", "kind", "subject", "digest")}
+            rows.append(
+                row | where | {"who": record.who, "when": record.when, "what": _what(record)}
+            )
     if as_json:
-        print_json(found)
+        print_json(rows)
         return
-    for said in found:
-        say(f"{said['id']}  {said['what']}")
-        under = f"policy {said['policy']} ({str(said['digest'])[:_DIGEST]}) in {said['scope']}"
-        say(f"          {under}, {said['when']}, by {said['who']}")
-    if not found:
+    for row in rows:
+        say(f"{row['id']}  {row['what']}")
+        under = f"policy {row['policy']} ({str(row['digest'])[:_DIGEST]}) in {row['scope']}"
+        say(f"          {under}, {row['when']}, by {row['who']}")
+    if not rows:
         say(_NOTHING)
 
 
-def _what(one: Record) -> str:
-    if one.kind == "notebook":
-        return f"{len(one.cells)} cells of {one.subject}"
-    return f"{_WHAT[one.kind]} {one.subject}"
+def _what(record: Record) -> str:
+    if record.kind == "notebook":
+        return f"{len(record.cells)} cells of {record.subject}"
+    return f"{_WHAT[record.kind]} {record.subject}"
 
 
 def _sources(path: Path) -> dict[int, str]:
-    """Return the code cells of a notebook by their number among all cells, from 1."""
+    """Return the sources of a notebook's code cells, by their number among all cells, from 1.
+
+    Raises AdmissionError.
+    """
     remedy = "Give a notebook: a file that ends in .ipynb."
     try:
         content, _ = read_file(path.resolve(), MAX_FILE_BYTES, what="it", remedy=remedy)
-        found = dict(read_notebook(content, upgraded, max_values=MAX_VALUES).code_cells)
-        "".join(found.values()).encode()
+        sources = dict(read_notebook(content, upgraded, max_values=MAX_VALUES).code_cells)
+        "".join(sources.values()).encode()  # raises for a lone surrogate
     except FileNotFoundError:
         raise AdmissionError("no such file", file=str(path), remedy=remedy) from None
     except UnreadableError as error:
@@ -228,17 +237,18 @@ def _sources(path: Path) -> dict[int, str]:
     except UnicodeEncodeError:
         message = "a cell is not Unicode: half of a surrogate pair"
         raise AdmissionError(message, file=str(path), remedy="Mend that cell.") from None
-    return found
+    return sources
 
 
-# --- what was approved, one by one ----------------------------------------------------------------
+# --- single approvals, by their ids ---------------------------------------------------------------
 
 
 @approvals_app.command("list")
 def list_approvals(*, as_json: AsJson = False) -> None:
-    """List what was approved: what, where, under which policy as it was then, when and by whom.
+    """List approvals: what was approved, where, under which policy, when and by whom.
 
-    A notebook's metadata and %policy make a policy narrower, which is another one then.
+    An approval is for the policy as it was then. A policy that a notebook's metadata or %policy
+    made narrower is another policy.
     """
     _list_all(of_user(), as_json=as_json)
 
@@ -249,10 +259,10 @@ def revoke_approvals(
     *,
     every: Annotated[bool, typer.Option("--all", help="All that there is.")] = False,
 ) -> None:
-    """Take back what was approved; kernels that run ask again, or refuse, from their next look on.
+    """Take back approvals. Running kernels ask again, or refuse, from their next look on.
 
-    Exit status 1 when there is none by one of the ids, or when --all left a manifest that can't be
-    used as it is.
+    Exit status 1 when an id has no approval, or when --all left a manifest that can't be used as it
+    is.
     """
     if bool(ids) is every:
         raise typer.BadParameter("Give ids as `cellblock approvals list` has them, or --all.")
@@ -260,9 +270,9 @@ def revoke_approvals(
     gone, unusable = of_user().revoke(wanted)
     for error in unusable:
         complain(f"nothing in it counts: {error}")
-    for one in gone:
-        say(f"Took back {one.id}: {_what(one)}")
-    missing = (wanted or frozenset()) - {one.id for one in gone}
+    for record in gone:
+        say(f"Took back {record.id}: {_what(record)}")
+    missing = (wanted or frozenset()) - {record.id for record in gone}
     for number in sorted(missing):
         complain(f"nothing was approved by the id {number}")
     raise typer.Exit(code=int(bool(missing or (every and unusable))))

@@ -1,6 +1,6 @@
-"""``cellblock audit``: what sessions did, whether their logs are whole, and out with them.
+"""``cellblock audit``: shows what sessions did, verifies that logs are whole, and exports them.
 
-What stands in a log may be a cell's words: nothing of it is printed with control characters.
+A log has text of cells: it is printed without control characters.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ Folder = Annotated[
 One = Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)]
 Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WHAT)]
 
-#: Characters of a time, up to its minutes.
+#: Characters of a time up to its minutes.
 _MINUTES: Final = 16
+#: Kinds of records that are shown in red.
 _LOUD: Final = frozenset({"crash", "failure", "gap", "kill", "lost"})
 
 
@@ -51,7 +52,7 @@ def show(
     *,
     folder: Folder = None,
 ) -> None:
-    """List sessions, or show the records of one. Says nothing of whether a log is whole.
+    """List sessions, or show the records of one. Doesn't check whether a log is whole.
 
     Exit status 1 when a log can't be read.
     """
@@ -76,17 +77,17 @@ def verify(
         bool, typer.Option("--ended", help="Exit status 1 for an open end, too.")
     ] = False,
 ) -> None:
-    """Say of each session whether its log is whole. Exit status 1 when one is not.
+    """Say for each session whether its log is whole. Exit status 1 when one is not.
 
-    Without SESSION all in the folder are looked at. A log without a closing record has an open
-    end: its host was killed, or it was cut there, which only a kept --head shows.
+    Without SESSION, all logs in the folder are verified. A log without a closing record has an open
+    end: its host was killed, or the log was cut there, which only a --head kept earlier shows.
     """
     chosen = [_found(folder, one) for one in sessions or ()] or log.sessions(_folder(folder))
     if head and len(chosen) != 1:
         raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
     states = Counter[str]()
-    for one in chosen:
-        verdict = look(one, head=head)
+    for session_log in chosen:
+        verdict = look(session_log, head=head)
         states[verdict.state if verdict.sound else "wrong"] += 1
         _tell(verdict)
     if not chosen:
@@ -109,14 +110,14 @@ def export(
 ) -> None:
     """Print a session's records as JSON Lines, or its head to be kept elsewhere.
 
-    The log is verified first: what is not whole is told on stderr, with exit status 1.
+    The log is verified first. If it is not whole, stderr says so, and the exit status is 1.
     """
-    found = _found(folder, session)
-    verdict = look(found)
+    chosen = _found(folder, session)
+    verdict = look(chosen)
     if head:
         say(f"{verdict.session} {verdict.seq} {verdict.head}")
     else:
-        for raw in _lines(found, []):
+        for raw in _lines(chosen, []):
             sys.stdout.buffer.write(raw)
     for problem in _problems(verdict):
         complain(problem)
@@ -128,15 +129,17 @@ def _folder(given: Path | None) -> Path:
 
 
 def _found(folder: Path | None, name: str) -> Session:
+    """Return the session that a user names by its id, by the beginning of that, or by a file."""
     if "/" in name or name.endswith(".jsonl"):
         return log.of_file(Path(name))
     return log.find(_folder(folder), name)
 
 
 def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
-    """Yield what can be read of a session; ``failed`` gets why the rest can't.
+    """Yield the lines of a session's log that can be read.
 
-    Raises AuditError for a file that is no session's.
+    If the rest can't, add the error to ``failed``. Raises AuditError for a file that is no
+    session's log.
     """
     try:
         yield from log.lines(session.file)
@@ -147,11 +150,11 @@ def _lines(session: Session, failed: list[AuditError]) -> Iterator[bytes]:
 
 
 def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
-    """Yield what can be read of a session's records; see ``_lines``."""
+    """Yield the records of a session that can be read; see ``_lines``."""
     return (entry for raw in _lines(session, failed) if (entry := read(raw)) is not None)
 
 
-# --- what is printed --------------------------------------------------------------------------
+# --- printed lines and tables -----------------------------------------------------------------
 
 
 def _tell(verdict: Verdict) -> None:
@@ -175,7 +178,7 @@ def _problems(verdict: Verdict) -> Iterator[str]:
 
 
 def _sessions(folder: Path, failed: list[AuditError]) -> Table:
-    """Return a table that shows an id and a time whole where there are 80 columns."""
+    """Return the table of sessions. On 80 columns it shows ids and times whole."""
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False, title_justify="left")
     table.title = escape(f"audit logs in {_clean(folder)}")
     for name in ("session", "started"):
@@ -190,11 +193,14 @@ def _sessions(folder: Path, failed: list[AuditError]) -> Table:
 
 
 def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
+    """Return the row of a session in the table."""
     first: dict[str, Any] = {}
     cells = denied = stopped = 0
-    kind, before = "", len(failed)
+    kind = ""
+    before = len(failed)
     for entry in _entries(session, failed):
-        kind, record = entry.kind, entry.record
+        kind = entry.kind
+        record = entry.record
         first = first or record
         cells += kind == "cell"
         denied += kind == "cell" and record.get("decision") != "allowed"

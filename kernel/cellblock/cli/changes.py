@@ -1,4 +1,4 @@
-"""``cellblock changes``: what sessions wrote to projects, and keeping it."""
+"""``cellblock changes``: lists, shows, keeps and drops the files that sessions staged."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ Paths = Annotated[
 def list_() -> None:
     """List sessions whose changes can still be kept, the newest first."""
     listed = False
-    for one in _sessions():
-        when = datetime.fromtimestamp(one.began, UTC).astimezone().isoformat(" ", "minutes")
-        found, why = list[changes.Change](), ""
+    for session in _sessions():
+        when = datetime.fromtimestamp(session.began, UTC).astimezone().isoformat(" ", "minutes")
+        staged, why = list[changes.Change](), ""
         try:
-            found = one.changes()
+            staged = session.changes()
         except (ChangesError, OSError) as error:
             why = f"  it can't be listed: {error!s}"
-        runs = one.runs()
-        if not (found or why or runs):
-            continue  # all of it was kept, or is the same again
+        runs = session.runs()
+        if not (staged or why or runs):
+            continue  # everything was kept, or is again as in the project
         listed = True
         state = ", still running" if runs else ""
-        say(f"{one.id}  {when}  policy {one.policy}{state}")
+        say(f"{session.id}  {when}  policy {session.policy}{state}")
         if why:
             say(why)
-        for change in found:
+        for change in staged:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
             note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)
-            say(f"  {change.kind:8} {one.label(change)}{note}")
+            say(f"  {change.kind:8} {session.label(change)}{note}")
     if not listed:
         say("nothing is staged")
 
 
 @app.command()
 def diff(session: Session, paths: Paths = None) -> None:
-    """Show what was changed, as a unified diff."""
+    """Show the changes of a session as a unified diff."""
     staged = _session(session)
     chosen = staged.chosen(paths or (), overwrite=True)
     digests = changes.finish(keeping.digests(staged, chosen))
@@ -78,27 +78,27 @@ def keep(
         str, typer.Option("--as", metavar="TOKEN", help="Only as `diff` has shown it.")
     ] = "",
 ) -> None:
-    """Make changes in the project: all of these, or none."""
+    """Apply changes of a session to the project: all of these, or none."""
     staged = _session(session)
     kept = keeping.keep(staged, paths or (), by="a terminal", overwrite=overwrite, exactly=exactly)
-    for one in kept:
-        say(f"{one.change.kind:8} {staged.label(one.change)}")
+    for entry in kept:
+        say(f"{entry.change.kind:8} {staged.label(entry.change)}")
     say(f"kept {len(kept)}")
 
 
 @app.command()
 def drop(session: Session) -> None:
-    """Throw away what a session wrote; while it runs, its cells still see it."""
+    """Discard the changes of a session. While it runs, its cells still see them."""
     _session(session).drop()
 
 
 def _sessions() -> list[changes.Staged]:
-    """Return them all; paths are taken and shown as of the folder that one is in."""
-    return [dataclasses.replace(one, base=str(Path.cwd())) for one in changes.sessions()]
+    """Return all sessions with staged files; their paths are relative to the current folder."""
+    return [dataclasses.replace(staged, base=str(Path.cwd())) for staged in changes.sessions()]
 
 
 def _session(number: str) -> changes.Staged:
-    found = next((one for one in _sessions() if one.id == number), None)
-    if found is None:
+    staged = next((session for session in _sessions() if session.id == number), None)
+    if staged is None:
         raise ChangesError(f"no session {number}: see `cellblock changes list`")
-    return found
+    return staged

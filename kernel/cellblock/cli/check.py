@@ -1,6 +1,6 @@
-"""``cellblock check``: the gate before a notebook is published, by the rules of the kernel.
+"""``cellblock check``: checks notebooks by the kernel's rules, for example before publishing them.
 
-Exit status 0: nothing found; 1: findings; 2: something could not be checked, or nothing.
+Exit status 0: no findings; 1: findings; 2: something could not be checked, or there was nothing.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ def check(
     text = format_report(report, form)
     if output is not None:
         write_report(output, text)
-    else:  # what a terminal has no letter for is spelled by its number
+    else:  # letters that the terminal's encoding lacks are escaped
         encoded = text.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
         typer.echo(encoded, nl=False)  # noqa: TID251 - a report, which is made harmless whole
     complain_of_files(report.problems)
     raise typer.Exit(code=report.status)
 
 
-#: What notebooks of other kernels are judged by: it is the preset that says something of source.
+#: The policy for notebooks of other kernels: only this preset judges source.
 _DEFAULT: Final = "safe"
 
 
 def _policies(found: Sequence[files.File], named: str | None) -> dict[files.File, str]:
-    """Return the policy of each file: ``named``, or the one of the kernel that a notebook names.
+    """Return the policy of each file: ``named``, or that of the kernel that a notebook names.
 
-    Scripts have that of the notebooks where it is one, else ``safe``.
+    Scripts get the notebooks' policy if all notebooks have the same, else ``safe``.
     """
     policies = dict.fromkeys(found, named or _DEFAULT)
     if named is None:
@@ -92,12 +92,15 @@ def _policies(found: Sequence[files.File], named: str | None) -> dict[files.File
     return policies
 
 
-def _check(policy: str, found: Sequence[files.File], *, template: bool, jobs: int) -> CheckReport:
+def _check(
+    policy: str, files_found: Sequence[files.File], *, template: bool, jobs: int
+) -> CheckReport:
     """Check files by one policy. Raise CheckError and PolicyError."""
-    judged_by, here = load_for_check(policy), Path.cwd()
+    loaded = load_for_check(policy)
+    here = Path.cwd()
     options = msgspec.structs.replace(
-        CheckOptions.of(judged_by, template=template, file=policy),
+        CheckOptions.of(loaded, template=template, file=policy),
         project=os.fsencode(here),
         folder=os.fsencode(base_folder(policy, here)),
     )
-    return check_files(found, judged_by, options, jobs=jobs)
+    return check_files(files_found, loaded, options, jobs=jobs)

@@ -1,4 +1,4 @@
-"""What commands share: options, which policy a notebook is under, and how they print."""
+"""Shared parts of the commands: options, printing, and the policy of a notebook's kernel."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def load_policy(spec: str, project: Path | None = None) -> Policy:
-    """Load for showing: nothing runs under it, so mode unsafe need not be asked for."""
+    """Load a policy to show it. Nothing runs under it, so mode unsafe is allowed."""
     return load(spec, project=project or Path.cwd(), allow_unsafe=True)
 
 
-# --- printing: whatever a command prints passes one of these, except for reports and exports ------
+# --- printing: commands print by these functions, except for reports and exports ------------------
 #
-# Names of files, words of cells and messages about both are somebody else's. None of them acts on a
-# terminal, is a command to a CI runner, or begins a line of its own.
+# Names of files, text of cells, and messages with them may be hostile. None of them may act on a
+# terminal, be a command to a CI runner, or begin a line of its own.
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines, at once."""
+    """Print lines, made harmless, in one call."""
     typer.echo("\n".join(one_line(encodable(line)) for line in lines), err=err)  # noqa: TID251
 
 
 def say_rich(*shown: Any, soft_wrap: bool = False) -> None:
-    """Print rich's tables, and lines with its markup; what is not ours in them is escaped."""
+    """Print tables of rich's, and lines with its markup. The caller escapes text of others."""
     from rich.console import Console  # noqa: PLC0415 - most commands print no table
 
     console = Console(highlight=False, emoji=False, soft_wrap=soft_wrap)
@@ -79,24 +79,24 @@ def print_json(value: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Print a line of the program's own on stderr."""
+    """Print a message of the program on stderr."""
     say(f"cellblock: {text}", err=True)
 
 
 def complain_of(failure: CellblockError) -> None:
-    """Print what went wrong, a line for each thing."""
-    for each in failure.each():
-        complain(each)
+    """Print a failure on stderr, with a line for each fault."""
+    for text in failure.each():
+        complain(text)
 
 
 def complain_of_files(problems: Iterable[Problem]) -> None:
-    """Print what is wrong with files, a line each."""
+    """Print problems with files on stderr, a line for each."""
     for problem in problems:
         complain(f"{problem.path}: {problem.message}")
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a report. Raises CellblockError."""
+    """Write the file of a report. Raises CellblockError."""
     try:
         files.write_report(path, text)
     except OSError as error:
@@ -104,17 +104,17 @@ def write_report(path: Path, text: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> CellblockError:
-    """Return why a report can't be written."""
+    """Return the error for a report that can't be written."""
     return CellblockError(f"{path}: the report can't be written: {error.strerror}")
 
 
-# --- the policy of a notebook where none is named: that of its kernel, as installed here ----------
+# --- without --policy, a notebook's policy is that of its kernel, as installed here ---------------
 
 _KERNEL: Final = re.compile(r"[a-z0-9._-]{1,100}")
 
 
 class _Command(msgspec.Struct):
-    """Of a kernelspec, what starts the kernel."""
+    """The part of a kernelspec that starts the kernel."""
 
     argv: list[str] = []
 
@@ -128,15 +128,15 @@ class _Metadata(msgspec.Struct):
 
 
 class _Notebook(msgspec.Struct):
-    """Of a notebook, what says which kernel it is for."""
+    """The part of a notebook that names its kernel."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 def policy_of(notebook: files.File, default: str) -> str:
-    """Return the policy of the kernel that a notebook names, ``default`` where that is not ours.
+    """Return the policy of the kernel that a notebook names; ``default`` for other kernels.
 
-    What is wrong with it is told later.
+    A notebook that can't be read gets ``default`` too: whoever checks or runs it reports the error.
     """
     try:
         content = files.read(notebook)
@@ -148,17 +148,17 @@ def policy_of(notebook: files.File, default: str) -> str:
 
 @cache
 def _policy_of_kernel(name: str) -> str:
-    """Return the policy in the kernelspec that Jupyter finds by this name; empty for none of ours.
+    """Return the policy in the kernelspec that Jupyter finds by this name; "" for other kernels.
 
-    It is read here: to import jupyter_client for it takes half as long as a small check.
+    jupyter_client is not used, because importing it takes half as long as a small check.
     """
     if not _KERNEL.fullmatch(name):
         return ""
-    found = (Path(kernels, name, "kernel.json") for kernels in jupyter_path("kernels"))
-    spec = next((path for path in found if path.is_file()), None)
+    candidates = (Path(kernels, name, "kernel.json") for kernels in jupyter_path("kernels"))
+    spec = next((path for path in candidates if path.is_file()), None)
     try:
         argv = [] if spec is None else msgspec.json.decode(spec.read_bytes(), type=_Command).argv
         options = options_of(argv)
-    except (OSError, msgspec.DecodeError, SystemExit):  # a kernel that does not start
+    except (OSError, msgspec.DecodeError, SystemExit):  # such a kernel would not start
         return ""
     return "" if options is None else options.policy

@@ -1,9 +1,9 @@
-"""``cellblock install``, ``uninstall``, ``image``, ``doctor``, ``packages``: this machine's part.
+"""``cellblock install``, ``uninstall``, ``image``, ``doctor``, ``packages``: setting up a machine.
 
-``install`` writes kernelspecs for policies. ``doctor`` says what this machine enforces of a policy,
-as probes in a guest find it; ``install`` says so, too. Both prepare what the kernels' starts use.
-
-``packages`` shows what policies had installed and what could not be had, and clears it.
+``install`` writes kernelspecs for policies. ``doctor`` tries by probes in a guest what this machine
+enforces of a policy; ``install`` says that too. Both prepare the files that make kernels start
+fast. ``image`` makes the image of backend docker. ``packages`` shows, and clears, the packages that
+were installed for policies, and the failures to install.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def install(
     rest |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
     installed, folder = specs.install(policy, display_name=display_name, **rest)
     say(f"Installed kernel {installed} in {folder}")
-    found = specs.find(installed)
-    if found is not None and Path(found.resource_dir) != folder:
-        say(f"Jupyter finds another {installed} first: {_named(found)}")
+    first = specs.find(installed)
+    if first is not None and Path(first.resource_dir) != folder:
+        say(f"Jupyter finds another {installed} first: {_named(first)}")
     loaded = load_policy(policy)
     try:
         say_rich(*verdict(doctor_report(loaded, run_probes), loaded.name), soft_wrap=True)
@@ -115,8 +115,8 @@ def install(
 def uninstall(name: str) -> None:
     """Remove a kernel that `cellblock install` installed."""
     say(f"Removed {specs.uninstall(name)}")
-    if (found := specs.find(name)) is not None:
-        say(f"{name} is {_named(found)} again")
+    if (restored := specs.find(name)) is not None:
+        say(f"{name} is {_named(restored)} again")
 
 
 def _named(spec: KernelSpec) -> str:
@@ -134,14 +134,14 @@ def build(
 ) -> None:
     """Make the image that backend docker starts: an empty one, since the rest is mounted."""
     try:
-        found = container_engine.find_engine(engine, os.environ)
+        program = container_engine.find_engine(engine, os.environ)
     except container_engine.EngineError as error:
         raise BackendError(str(error)) from None
     name = tag or container_engine.EMPTY_IMAGE
-    if not again and container_engine.has_image(found, name):
+    if not again and container_engine.has_image(program, name):
         say(f"{name} is there already")
         return
-    say(f"Made {container_engine.build_image(found, name)}")
+    say(f"Made {container_engine.build_image(program, name)}")
 
 
 @app.command()
@@ -160,7 +160,8 @@ def doctor(
     then. Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
     """
     named = (specs.installed_policies() or ("safe",)) if policy is None else (policy,)
-    reports, failed = [], False
+    reports = []
+    failed = False
     for spec in named:
         try:
             report = _examine(spec, every=every, shows=not as_json)
@@ -180,7 +181,7 @@ def doctor(
 
 
 def _examine(spec: str, *, every: bool, shows: bool) -> DoctorReport:
-    """Report on one policy, and prepare what kernels under it would have to make."""
+    """Return the report on one policy, and print it if ``shows``; prepare starts under it."""
     loaded = load_policy(spec)
     report = doctor_report(loaded, run_probes)
     if shows:
@@ -192,12 +193,13 @@ def _examine(spec: str, *, every: bool, shows: bool) -> DoctorReport:
 
 
 def verdict(report: DoctorReport, policy_name: str) -> list[str]:
-    """Return a line that says whether the policy holds here, and what would improve that."""
-    name, backend = escape(policy_name), report.backend
+    """Return lines that say whether the policy is enforced here, and what would improve that."""
+    name = escape(policy_name)
+    backend = report.backend
     if backend == "noop":
-        said = "[bold red]✗ Audit only: the operating system enforces nothing of this policy.[/]"
+        line = "[bold red]✗ Audit only: the operating system enforces nothing of this policy.[/]"
         why = next((one.why for one in report.order if one.name == "landlock"), "")
-        return [said, f"  landlock: {escape(why)}"] if why else [said]
+        return [line, f"  landlock: {escape(why)}"] if why else [line]
     lines = []
     if report.unproved and report.probes:
         lines.append(f"[red]✗ The probes did not run to their end: {escape(report.unproved)}[/]")
@@ -211,7 +213,7 @@ def verdict(report: DoctorReport, policy_name: str) -> list[str]:
 
 
 def _print_all(report: DoctorReport) -> None:
-    """Print what backends there are, what they enforce of the policy, and what is missing."""
+    """Print the backends, how each field of the policy is enforced, the probes, and the gaps."""
     backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
     for one in report.order:
         style = "bold" if one.name == report.backend else "dim"
@@ -232,16 +234,17 @@ def _print_all(report: DoctorReport) -> None:
 
 
 def _probes_table(report: DoctorReport) -> Table:
+    """Return the table of probes, with a row for each capability."""
     table = Table("field", "tried in a guest", title="Probes", title_justify="left")
     styles = {"refused": "green", "passed": "bold red", "disclosed": "yellow", "unwitnessed": "dim"}
     shown: dict[str, list[str]] = {}
     for probe in report.probes:
         style = styles[probe.outcome]
         why = f" ({escape(probe.detail)})" if probe.outcome == "unwitnessed" else ""
-        said = f"{probe.name} [{style}]{probe.outcome}[/]{why}"
-        shown.setdefault(probe.capability, []).append(said)
-    for capability, tried in shown.items():
-        table.add_row(capability, "\n".join(tried))
+        line = f"{probe.name} [{style}]{probe.outcome}[/]{why}"
+        shown.setdefault(probe.capability, []).append(line)
+    for capability, lines in shown.items():
+        table.add_row(capability, "\n".join(lines))
     return table
 
 
@@ -260,17 +263,19 @@ Packages = Annotated[
 
 @packages_app.command("show")
 def show_packages() -> None:
-    """List packages by index and list: what is there, and what is not tried again."""
+    """List packages by index and list: those installed, and those that failed."""
     for store in _package_stores():
         about = store.about()
         table = Table("asked for", "", "", title_justify="left")
         table.title = escape(f"{about.get('index', '?')}  {', '.join(about.get('allow', ()))}")
-        for one in store.packages():
-            table.add_row(escape(one["requirement"]), escape(f"{one['name']} {one['version']}"), "")
-        for one in store.failures():
-            when = datetime.fromtimestamp(one["time"], UTC).isoformat(" ", "minutes")
+        for entry in store.packages():
             table.add_row(
-                escape(one["requirement"]), f"[red]failed[/] {when}", escape(one["message"])
+                escape(entry["requirement"]), escape(f"{entry['name']} {entry['version']}"), ""
+            )
+        for entry in store.failures():
+            when = datetime.fromtimestamp(entry["time"], UTC).isoformat(" ", "minutes")
+            table.add_row(
+                escape(entry["requirement"]), f"[red]failed[/] {when}", escape(entry["message"])
             )
         say_rich(table)
     if not _package_stores():
@@ -285,9 +290,9 @@ def clear_packages(
         bool, typer.Option("--installed", help="Remove what is installed, too.")
     ] = False,
 ) -> None:
-    """Have what could not be installed tried again.
+    """Forget failures, so that these packages are tried again.
 
-    With --installed packages are removed as well, from under kernels that use them.
+    With --installed, installed packages are removed too, even if kernels use them.
     """
     wanted = set(map(canonical_package, names or ()))
 

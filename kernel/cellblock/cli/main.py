@@ -1,7 +1,7 @@
 """The ``cellblock`` program, and the table of its commands.
 
-The module of a command is imported when the command is given, so that ``cellblock --help`` is
-quick. Whatever cellblock raises on purpose becomes one line on stderr and exit status 2.
+The module of a command is imported when the command is given, so that ``cellblock --help`` is fast.
+A CellblockError becomes a line on stderr, and exit status 2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from cellblock import __version__
 from cellblock.errors import CellblockError
 
-#: The commands, and how their help begins.
+#: The commands, with the first sentence of their help.
 COMMANDS: Final = {
     "approve": "Approve the code cells of notebooks as they are now, for kernels under a policy.",
     "templates": "List the templates of a policy, checked as cells are. Exit status 1 when one is "
@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "changes": "Show, keep and drop what cells wrote to projects.",
     "approvals": "Show and take back what was approved, by name or at a kernel's question.",
 }
-#: The module of a command in this package, where it is not the command's own name.
+#: The module of a command in this package, if it hasn't the command's name.
 MODULES: Final = {
     "approvals": "approve",
     "doctor": "install",
@@ -50,21 +50,21 @@ MODULES: Final = {
 
 
 def group(name: str) -> typer.Typer:
-    """Return a command that has commands of its own."""
+    """Return a command with subcommands."""
     return typer.Typer(help=COMMANDS[name], no_args_is_help=True, add_completion=False)
 
 
 class LazyGroup(TyperGroup):
-    """Commands by name and help alone, until one of them is given."""
+    """A group that knows only the names and helps of its commands, until one of them is given."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that ``args`` begin with, from its module."""
+        """Return the command that ``args`` begin with, after importing its module."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and load_command(str(name)), rest
 
 
 def load_command(name: str) -> Any:
-    """Return a command from its module, whose ``app`` is the command or has it by its name."""
+    """Return a command from its module: the module's ``app``, or the app's command of this name."""
     app = importlib.import_module(f"cellblock.cli.{MODULES.get(name, name)}").app
     command = typer.main.get_command(app)
     return getattr(command, "commands", {}).get(name, command)
@@ -100,9 +100,10 @@ def _global_options(
 
 
 def main() -> None:
-    """Run the command line; the console script's entry point."""
+    """Run the command line. This is the entry point of the console script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A letter that a terminal's encoding lacks, in a cell's words, is no end of a command.
+        # Text of a cell may have letters that the terminal's encoding lacks: escape them, instead
+        # of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()

@@ -1,6 +1,6 @@
 """``cellblock mcp``: an MCP server, for clients whose models run cells.
 
-Exit status 0 when the client has hung up; 2 where no cell could run.
+Exit status 0 when the client has hung up; 2 if no cell could run.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from cellblock.policy.network import is_loopback
 
 app: Final = typer.Typer(add_completion=False)
 _VARIABLE: Final = "CELLBLOCK_MCP_TOKEN"
+#: Characters that a bearer token has at least.
 _MIN_TOKEN: Final = 16
-#: The defaults of options: of these settings alone.
+#: The defaults of the options for HTTP. Its token is never used.
 _DEFAULTS: Final = HttpSettings(token="")
 
 
@@ -72,7 +73,7 @@ def mcp(
     """Serve sandboxes to an MCP client: one session is one sandbox under the policy."""
     if importlib.util.find_spec("mcp") is None:
         raise CellblockError("mcp is not installed. Install it: pip install 'cellblock[mcp]'.")
-    protect_host()  # it holds the token
+    protect_host()  # this process has the token
     pool = AsyncSandboxPool(policy, project=project, allow_unsafe=allow_unsafe)
     if not http:
         asyncio.run(_serve_stdio(pool))
@@ -94,7 +95,10 @@ def mcp(
 
 
 async def _serve_stdio(pool: AsyncSandboxPool) -> None:
-    """Start the sandbox, then import the SDK, which takes as long, and serve."""
+    """Serve one client over stdin and stdout.
+
+    The sandbox starts while the SDK is imported, which takes as long.
+    """
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -110,13 +114,15 @@ async def _serve_stdio(pool: AsyncSandboxPool) -> None:
 
 
 def _import_server() -> Any:
-    """Import the SDK and what is made of it: some thousand classes, none of which is garbage.
+    """Import ``cellblock.mcp.server``, and the SDK with it, as fast as possible.
 
-    Its models make their validators when they are first used (pydantic's ``defer_build``): a
+    The SDK makes some thousand classes, none of which is garbage, so the collector is off. Its
+    models make their validators only when they are first used (pydantic's ``defer_build``), since a
     session uses few of them.
     """
     gc.disable()
-    config = importlib.import_module("pydantic").BaseModel.model_config  # the models inherit it
+    # The SDK's models inherit this configuration.
+    config = importlib.import_module("pydantic").BaseModel.model_config
     config["defer_build"] = True
     try:
         for name in ("mcp", "mcp.server"):
@@ -129,11 +135,11 @@ def _import_server() -> Any:
 
 
 def _defer_front(name: str) -> None:
-    """Have a package whose own module runs when something of it is first asked for.
+    """Defer running the ``__init__`` module of a package until one of its names is first used.
 
-    ``mcp`` imports the client and what that takes (OAuth, an HTTP client, cryptography), and
-    ``mcp.server`` a second server over the one that is used here: a quarter of the time that the
-    SDK takes. Modules in a package are imported as ever.
+    ``mcp`` imports the client with its dependencies (OAuth, an HTTP client, cryptography), and
+    ``mcp.server`` a second server that is not used here: that is a quarter of the SDK's import
+    time. Submodules of the package can be imported as usual.
     """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None or name in sys.modules:
@@ -141,12 +147,12 @@ def _defer_front(name: str) -> None:
     package: Any = importlib.util.module_from_spec(spec)
     run = spec.loader.exec_module
 
-    def __getattr__(wanted: str) -> Any:  # noqa: N807 - as PEP 562 has it
+    def __getattr__(attribute: str) -> Any:  # noqa: N807 - as PEP 562 has it
         if "__getattr__" not in vars(package):
-            raise AttributeError(f"module {name!r} has no attribute {wanted!r}")
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
         del package.__getattr__
         run(package)
-        return getattr(package, wanted)
+        return getattr(package, attribute)
 
     package.__getattr__ = __getattr__
     sys.modules[name] = package
@@ -156,6 +162,7 @@ def _defer_front(name: str) -> None:
 
 
 async def _serve_http(pool: AsyncSandboxPool, settings: HttpSettings) -> None:
+    """Serve clients over HTTP until a signal ends the process."""
     await pool.open()
     try:
         http = await asyncio.to_thread(importlib.import_module, "cellblock.mcp.http")
@@ -167,12 +174,12 @@ async def _serve_http(pool: AsyncSandboxPool, settings: HttpSettings) -> None:
 
 
 def _token(file: Path | None) -> str:
-    """Return the bearer token that was given, or a new one, which is told on stderr."""
+    """Return the bearer token of the file or the environment, or a new one, printed on stderr."""
     try:
-        given = os.environ.get(_VARIABLE, "") if file is None else file.read_text("utf-8")
+        text = os.environ.get(_VARIABLE, "") if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CellblockError(f"{file}: the token can't be read: {error}") from None
-    token = given.strip()
+    token = text.strip()
     if not token and file is None:
         token = secrets.token_urlsafe(32)
         complain(f"the bearer token of this run is {token}")

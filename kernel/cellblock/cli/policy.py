@@ -74,23 +74,25 @@ def add(
 @app.command()
 def diff(old: Spec, new: Spec, *, as_json: AsJson = False) -> None:
     """Show where cells may do more or less under NEW than under OLD; status 1 if they differ."""
-    before, after = load_policy(old), load_policy(new)
-    found = differences(before, after)
+    before = load_policy(old)
+    after = load_policy(new)
+    different = differences(before, after)
     if as_json:
-        print_json([one._asdict() for one in found])
+        print_json([difference._asdict() for difference in different])
     else:
-        _say_differences(before, after, found)
-    raise typer.Exit(code=bool(found))
+        _say_differences(before, after, different)
+    raise typer.Exit(code=bool(different))
 
 
-def _say_differences(before: Policy, after: Policy, found: list[Difference]) -> None:
-    if not found:
+def _say_differences(before: Policy, after: Policy, different: list[Difference]) -> None:
+    """Print a table of the differences between two policies."""
+    if not different:
         say("They allow the same.")
         return
     names = before.name if before.name == after.name else f"{before.name} → {after.name}"
     table = Table(Column("field", no_wrap=True), names, Column("cells", no_wrap=True))
-    for one in found:
-        table.add_row(one.field, _change(one), _CELLS[one.cells])
+    for difference in different:
+        table.add_row(difference.field, _change(difference), _CELLS[difference.cells])
     say_rich(table)
 
 
@@ -101,11 +103,12 @@ _CELLS: Final[dict[Direction, str]] = {
 }
 
 
-def _change(one: Difference) -> str:
-    """Return how a value differs; of lists, what was added and what left out."""
-    old, new = one.old, one.new
+def _change(difference: Difference) -> str:
+    """Return how a value differs: the old and the new, or the entries of a list that differ."""
+    old = difference.old
+    new = difference.new
     if not (isinstance(old, tuple) and isinstance(new, tuple)):
-        return f"{_shown(old, one.field)} → {_shown(new, one.field)}"
+        return f"{_shown(old, difference.field)} → {_shown(new, difference.field)}"
     added = tuple(entry for entry in new if entry not in old)
     left_out = tuple(entry for entry in old if entry not in new)
     signs = (("+", added), ("-", left_out))
@@ -113,6 +116,7 @@ def _change(one: Difference) -> str:
 
 
 def _condition(policy: Policy) -> str:
+    """Return the condition under which a policy of mode unsafe can be used; else ""."""
     asks = ", or when its user allows it" if policy.approvals == "prompt" else ""
     unsafe = f" (mode unsafe: starts only with --allow-unsafe{asks})"
     return unsafe if policy.mode == "unsafe" else ""
@@ -126,7 +130,7 @@ def _policy_table(policy: Policy) -> Table:
 
 
 def _shown(value: object, field: str = "") -> str:
-    """Return a field's value for people; a size has its unit."""
+    """Return a field's value in words, a size with its unit."""
     if isinstance(value, dict):
         granted = {key: own for key, own in value.items() if own not in (None, (), "")}
         return ", ".join(f"{escape(key)} {_shown(own, key)}" for key, own in granted.items())

@@ -1,6 +1,6 @@
-"""``cellblock receipt``: verify receipts of others' results, and show the key that signs one's own.
+"""``cellblock receipt``: verifies receipts, and shows the public key of the user's own.
 
-What a receipt says is its signer's words: nothing of it is printed with control characters.
+A receipt has text that its signer chose: it is printed without control characters.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a receipt says, once its signature is found to be the key's.
+    """Verify a receipt's signature, and print what the receipt says.
 
-    Exit status 1 when it is not, or a --file is not what it is for: nothing holds then.
-    A notebook's is for that notebook; a file that its cells wrote is named: kept/a.csv=PATH.
+    Exit status 1 when the signature is not the key's, or the receipt is not for a --file: then rely
+    on nothing in it. A notebook's receipt is for the notebook; name a file that its cells wrote:
+    kept/a.csv=PATH.
     """
     public = receipts.own_key(make=False).public_key() if key is None else None
     public = public or receipts.read_public_key(key or Path())
@@ -59,21 +60,21 @@ def verify(
     except OSError as error:
         raise ReceiptError(f"{error.filename}: can't be read: {error.strerror}.") from None
     try:
-        said = receipts.verify(content, public)
+        statement = receipts.verify(content, public)
     except ReceiptError as error:
         complain(f"{receipt}: {error}")
         raise typer.Exit(code=1) from None
-    known = {file: _known(file, said) for file in files or ()}
+    known = {file: _known(file, statement) for file in files or ()}
     for file in (others := [file for file, name in known.items() if not name]):
         complain(f"{file}: it is nothing that this receipt is for. Don't rely on it.")
     if others:
         raise typer.Exit(code=1)
     if as_json:
-        print_json(msgspec.to_builtins(said))
+        print_json(msgspec.to_builtins(statement))
         return
     say(
         f"signed by {receipts.key_id(public)}{'' if key else ', your own key'}",
-        *_lines(said),
+        *_lines(statement),
         *(f"{file}: {name}" for file, name in known.items()),
     )
 
@@ -84,59 +85,67 @@ def key() -> None:
     say(*receipts.public_pem(receipts.own_key().public_key()).decode().splitlines())
 
 
-def _known(file: str, said: Statement | RunStatement) -> str:
-    """Return what a file is of what the receipt is for; empty for nothing, or something else.
+def _known(file: str, statement: Statement | RunStatement) -> str:
+    """Return the name under which a receipt has a file's digest, or "" if it doesn't have it.
 
-    Cells choose the names and the bytes of what they write, so none of that passes for a notebook.
+    Cells choose the names and the bytes of files that they write. So without a name, only the
+    notebook of a notebook's receipt counts: no file of a cell's may pass for it.
     """
     named, _, path = file.partition("=")
-    if all(one.name != named for one in said.subject):
+    if all(subject.name != named for subject in statement.subject):
         named, path = "", file
     try:
         with Path(path).open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise ReceiptError(f"{path}: can't be read: {error.strerror}.") from None
-    found = [one.name for one in said.subject if one.digest.get("sha256") == digest]
-    if not named and isinstance(said.predicate, RunPredicate):
+    names = [
+        subject.name for subject in statement.subject if subject.digest.get("sha256") == digest
+    ]
+    if not named and isinstance(statement.predicate, RunPredicate):
         named = "notebook"
-    return next((name for name in found if named in ("", name)), "")
+    return next((name for name in names if named in ("", name)), "")
 
 
-def _lines(said: Statement | RunStatement) -> Iterator[str]:
-    """Yield what a person wants to know first; --json has everything."""
-    made = said.predicate
-    session = made.session or "without an audit log"
+def _lines(statement: Statement | RunStatement) -> Iterator[str]:
+    """Yield the parts of a statement that a person wants to know first; --json has everything."""
+    predicate = statement.predicate
+    session = predicate.session or "without an audit log"
     calls: tuple[Call, ...] = ()
-    if isinstance(made, RunPredicate):
-        yield f"notebook {made.notebook}, session {session}: {made.status}"
-        failed = f"; {made.errors} failed, and were allowed to" if made.errors else ""
-        yield f"{count(made.cells, 'cell')} ran{failed}"
-        source, left_out = made.notebook_sha256, 0
+    if isinstance(predicate, RunPredicate):
+        yield f"notebook {predicate.notebook}, session {session}: {predicate.status}"
+        failed = f"; {predicate.errors} failed, and were allowed to" if predicate.errors else ""
+        yield f"{count(predicate.cells, 'cell')} ran{failed}"
+        source, left_out = predicate.notebook_sha256, 0
     else:
-        yield f"cell {made.execution_count} of session {session}: {made.status}"
-        if (origin := made.variables_from) is not None:
+        yield f"cell {predicate.execution_count} of session {session}: {predicate.status}"
+        if (origin := predicate.variables_from) is not None:
             named = origin.session or "without an audit log"
             yield f"variables from session {named} after cell {origin.execution_count}"
-        source, left_out = made.source_sha256, made.tool_calls_left_out
-        calls = made.tool_calls
-    yield f"ended {made.ended}, cellblock {made.cellblock}, Python {made.python}, {made.os_kernel}"
+        source, left_out = predicate.source_sha256, predicate.tool_calls_left_out
+        calls = predicate.tool_calls
+    yield (
+        f"ended {predicate.ended}, cellblock {predicate.cellblock}, Python {predicate.python}, "
+        f"{predicate.os_kernel}"
+    )
     yield f"source {source}"
-    yield f"policy {made.policy} {made.policy_sha256}"
-    yield _enforced(made)
-    for one in said.subject:
-        yield f"{one.name} {one.digest.get('sha256', '')}"
+    yield f"policy {predicate.policy} {predicate.policy_sha256}"
+    yield _enforced(predicate)
+    for subject in statement.subject:
+        yield f"{subject.name} {subject.digest.get('sha256', '')}"
     for call in calls:
         yield f"called {call.name}: {call.status}"
     if left_out:
         yield f"and {count(left_out, 'more call')}"
-    for change in made.changes:
+    for change in predicate.changes:
         yield f"kept {change.name}: {change.change}"
 
 
-def _enforced(made: Conditions) -> str:
-    counts = Counter(made.capabilities.values())
+def _enforced(conditions: Conditions) -> str:
+    counts = Counter(conditions.capabilities.values())
     text = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
-    when = f", by probes at {made.proved}" if made.proved else ""
-    gaps = f"; not enforced as asked: {', '.join(made.gaps)}" if made.gaps else "; no gaps"
-    return f"backend {made.backend}: {text}{when}{gaps}"
+    when = f", by probes at {conditions.proved}" if conditions.proved else ""
+    gaps = (
+        f"; not enforced as asked: {', '.join(conditions.gaps)}" if conditions.gaps else "; no gaps"
+    )
+    return f"backend {conditions.backend}: {text}{when}{gaps}"

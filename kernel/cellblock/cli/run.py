@@ -1,9 +1,9 @@
-"""``cellblock run``: notebooks to their outputs, in confined guests, without a Jupyter server.
+"""``cellblock run``: runs notebooks in confined guests, without a Jupyter server.
 
-And ``cellblock learn``: a policy under which they pass.
+And ``cellblock learn``: proposes a policy under which notebooks pass.
 
-Exit status 0: every notebook passed; 1: some did not; 2: the run could not be had, part of what
-was named is not there, or the report could not be written; 130 and the like: ended by that signal.
+Exit status 0: every notebook passed; 1: some did not; 2: the run was not possible, a named path is
+not there, or the report could not be written; 128 and a signal's number: ended by that signal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 app: Final = typer.Typer(add_completion=False)
 _ASK: Final = "Run with --allow-unsafe"
-#: What notebooks of other kernels run under: it is the preset under which they run as there.
+#: The policy for notebooks of other kernels: under this preset they run as they do there.
 _DEFAULT: Final = "data"
 _SIGNALLED: Final = 128
 Paths = Annotated[list[str], typer.Argument(metavar="PATHS", help="Notebooks and folders.")]
@@ -118,7 +118,7 @@ def run(
     """
     planned, problems = plan(paths, output_dir, exclude or ())
     complain_of_files(problems)
-    if problems:  # before anything runs, as that may take long
+    if problems:  # before anything runs, because a run may take long
         raise typer.Exit(code=2)
     if junit is not None:
         _check_writable(junit)
@@ -173,7 +173,7 @@ def learn(
     Exit status 0 if all passed under it, 1 if some did not, 2 if there is no proposal.
     """
     found, problems = files.find(paths, ())
-    notebooks = [one for one in found if one.kind is FileKind.notebook]
+    notebooks = [file for file in found if file.kind is FileKind.notebook]
     problems += [] if notebooks or problems else [Problem(" ".join(paths), "no notebook is there")]
     complain_of_files(problems)
     if problems:
@@ -188,24 +188,26 @@ def learn(
 
 
 def _load(spec: str, *, allow_unsafe: bool) -> Policy:
-    """Return a policy. It is checked here so that what is wrong with it is said in these words."""
-    found = load(spec, project=Path.cwd(), allow_unsafe=True)
-    if not allow_unsafe and (error := unsafe_error(found, spec, ask=_ASK, asks=False)):
+    """Return a policy. Mode unsafe is refused here, so that the error names this option."""
+    policy = load(spec, project=Path.cwd(), allow_unsafe=True)
+    if not allow_unsafe and (error := unsafe_error(policy, spec, ask=_ASK, asks=False)):
         raise error
-    return found
+    return policy
 
 
 def _check_key(cluster: str) -> None:
-    """Raise CellblockError where nothing could be signed: before anything runs."""
+    """Raise CellblockError, before anything runs, if receipts could not be signed."""
     if cluster:
         raise CellblockError("--receipt: the key of a --cluster's workers is not yours.")
     receipts_module().own_key()
 
 
 def _run(request: RunRequest, output_dir: Path, cluster: str) -> tuple[RunResult, float]:
-    # Gaps are told once, below the summary, and not for each guest.
+    """Run the notebooks and print the summary. Return the result, and the seconds that it took."""
+    # Gaps are printed once, with the summary, and not logged for each guest.
     logging.getLogger("cellblock").addHandler(logging.NullHandler())
-    console, began = Console(highlight=False), time.monotonic()
+    console = Console(highlight=False)
+    began = time.monotonic()
     folder = OutputFolder(output_dir)
     try:
         if cluster:
@@ -233,7 +235,7 @@ def _run_on_cluster(
 
 
 def _check_writable(path: Path) -> None:
-    """Raise CellblockError where a report can't be written: before the run, which may be long."""
+    """Raise CellblockError, before a run that may be long, if a report can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -245,7 +247,10 @@ def _check_writable(path: Path) -> None:
 
 
 def _write_junit(path: Path, ran: RunResult, seconds: float) -> bool:
-    """Write the report, and say so where that fails: how the run ended is known all the same."""
+    """Write the report. Print an error if that fails; the result of the run is printed already.
+
+    Return whether it was written.
+    """
     try:
         _check_writable(path)
         write_report(path, runner.junit(ran.results, seconds))
@@ -260,28 +265,29 @@ def _status(ran: RunResult, *, reported: bool) -> int:
         return _SIGNALLED + ran.signal
     if not reported:
         return 2
-    return int(any(one.status is not NotebookStatus.passed for one in ran.results))
+    return int(any(result.status is not NotebookStatus.passed for result in ran.results))
 
 
-# --- parameters: what cells find in ``inputs`` ----------------------------------------------------
+# --- parameters: the values that cells find in ``inputs`` -----------------------------------------
 
 
 def parameters(
     given: Iterable[str], files: Iterable[str], writable: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the values in the JSON ``files``, in order, then those ``given`` as NAME=VALUE.
+    """Return the values of the JSON ``files``, and those ``given`` as NAME=VALUE, by name.
 
-    A value that is JSON is parsed; any other is a string. ``writable`` are folders that cells may
-    write: see `inputs_from_file`. Raise InputError.
+    Later values replace earlier ones, and ``given`` ones those of files. A VALUE that is JSON is
+    parsed; any other is a string. ``writable`` are folders that cells may write to: see
+    `inputs_from_file`. Raise InputError.
     """
     values = dict[str, Any]()
     for file in files:
         values |= {name: json.loads(one) for name, one in inputs_from_file(file, writable).items()}
-    for one in given:
-        name, has_value, text = one.partition("=")
+    for option in given:
+        name, has_value, text = option.partition("=")
         if not has_value or not name:
             remedy = "Write -p NAME=VALUE."
-            raise InputError("no name and value", file="-p", value=repr(one), remedy=remedy)
+            raise InputError("no name and value", file="-p", value=repr(option), remedy=remedy)
         values[name] = _parameter(text)
     encode_inputs(values, source="-p")
     return values

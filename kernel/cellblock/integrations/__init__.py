@@ -4,10 +4,10 @@
 - ``dspy``: ``SandboxInterpreter``, for modules such as ``dspy.RLM``;
 - ``pydantic_ai``: ``SandboxToolset``, for an ``Agent``;
 - ``langchain``: ``sandbox_tools``;
-- ``code_sandboxes``: ``CellblockSandbox``, a provider of Datalayer's;
-- ``agents``: what the first two share.
+- ``code_sandboxes``: ``CellblockSandbox``, a provider for Datalayer's code-sandboxes;
+- ``agents``: the base of the first two, and the texts for models that several share.
 
-Each is a front over ``cellblock.Sandbox``: it decides nothing, and hands on what a sandbox says in
-the framework's types. Tools of a framework run in the program, as tools of any sandbox do.
-``cellblock.dspy`` is another thing: a language model for programs *in* cells.
+Each is a front over ``cellblock.Sandbox``: it decides nothing, and returns a sandbox's results in
+the framework's types. A framework's tools run in the program, like the tools of any sandbox. Don't
+confuse this package with ``cellblock.dspy``, a language model for programs *in* cells.
 """

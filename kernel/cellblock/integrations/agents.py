@@ -1,8 +1,16 @@
-"""What executors of frameworks share: a sandbox that gets a framework's functions as its tools.
+"""``AgentSandbox``: the base of frameworks' executors, whose functions become a sandbox's tools.
 
-A framework says late which functions its code may call, and expects a call of one of them to end
-the cell with an answer. So the sandbox is opened when it is asked for, or with the first cell;
-tools that come before a cell has run open it again; and the answer is kept here.
+Two things differ from a program's own sandbox. A framework says late which functions its code may
+call. So the sandbox is opened when it is first needed, and opened again if other tools come before
+a cell has run:
+
+    not open ─ first use ─> open ─ first cell ─> has run: its tools can't change any more
+                            └ other tools ─> replaced by a sandbox with these tools
+
+And a framework expects that calling one of its functions (``SUBMIT``, ``final_answer``) ends the
+cell with an answer. That function keeps the answer here, and raises ``AnswerGiven`` in the cell.
+
+Below are the texts that the integrations show a model.
 """
 
 from __future__ import annotations
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
 
     Functions = Mapping[str, Callable[..., Any]]
 
-#: What a model may give as the time of a cell.
+#: The timeout that a model may give a cell.
 Seconds = Annotated[
     float, pydantic.Field(gt=0, le=1_000_000, description="Seconds, at most the policy's.")
 ]
@@ -47,15 +55,15 @@ _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KE
 
 
 class AnswerGiven(Exception):
-    """The answer has been given, and the cell ends here."""
+    """The exception that ends the cell that has given its answer."""
 
 
 class NoAnswer(Exception):
-    """It was called where no cell can be ended by it."""
+    """The error for a call of the final function that can't end a cell."""
 
 
 def _noting(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method of ``Sandbox`` that notes that it was called: cells may have run since."""
+    """Return a method of ``Sandbox`` that also sets ``has_run``, because it may run a cell."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -66,26 +74,27 @@ def _noting(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 class _LateTools(Sandbox):
-    """A sandbox that can still get tools while no cell has run: it is opened again with them.
+    """A sandbox that can be replaced by another with other tools, as long as no cell has run.
 
-    A guest's tools are part of it from its start. Until a cell has run, a sandbox holds what the
-    program gave it and nothing else: files and variables, which the one that replaces it gets.
+    A guest's tools are fixed when it starts. Until a cell has run, the sandbox has only files and
+    variables that the program gave it, and the sandbox that replaces it gets those.
     """
 
     def __init__(self, policy: str | Path | Policy, **arguments: Any) -> None:
         super().__init__(policy, **arguments)
-        #: Paths that the program wrote, as cells have them, and what it called them.
+        #: The files that the program wrote: its names for them, by their paths as cells see them.
         self._written: dict[str, str] = {}
+        #: Whether a cell may have run.
         self.has_run = False
 
     def upload(self, source: Any, name: str = "") -> str:
-        """Copy a file there, as ``Sandbox.upload``, and note its name."""
+        """Copy a file like ``Sandbox.upload``, and remember its name."""
         path = super().upload(source, name)
         self._written[path] = name or PurePath(path).name
         return path
 
     def write(self, name: str, content: str | bytes) -> str:
-        """Write a file there, as ``Sandbox.write``, and note its name."""
+        """Write a file like ``Sandbox.write``, and remember its name."""
         return self.upload(content.encode() if isinstance(content, str) else content, name)
 
     execute, load = _noting(Sandbox.execute), _noting(Sandbox.load)
@@ -93,14 +102,17 @@ class _LateTools(Sandbox):
     execute_async = _noting(Sandbox.execute_async)
 
     def become(self, other: _LateTools) -> None:
-        """Go on as ``other``, which is open, with the files and variables of this one."""
+        """Take over the guest of ``other``, which is open and has other tools.
+
+        Copy this sandbox's files and variables there first. The program keeps this object.
+        """
         with tempfile.TemporaryDirectory() as folder:
             for number, (path, name) in enumerate(self._written.items()):
                 copied = Path(folder, str(number))
                 self.download(path, copied)
                 other.upload(copied, name)
-        for one in self.variables():
-            other.set(one.name, self.get(one.name))
+        for variable in self.variables():
+            other.set(variable.name, self.get(variable.name))
         self.drop()
         self.close()
         self._sandbox = self._inner = other._sandbox
@@ -109,24 +121,31 @@ class _LateTools(Sandbox):
 
 
 class AgentSandbox:
-    """A sandbox that is opened when it is needed; ``final`` names the function that ends a cell.
+    """The base of an executor: a sandbox that is opened when it is first needed.
 
-    ``arguments`` are those of ``Sandbox``.
+    ``final`` is the name of the function that ends a cell with an answer. ``arguments`` are those
+    of ``Sandbox``.
     """
 
     def __init__(self, policy: str | Path | Policy, final: str, arguments: dict[str, Any]) -> None:
-        self._policy, self._final, self._arguments = policy, final, arguments
+        self._policy = policy
+        self._final = final
+        self._arguments = arguments
         self._sandbox: _LateTools | None = None
         self._closed = False
+        #: The functions that cells may call now, by name. Tools look them up at each call, so that
+        #: a framework may pass new ones of the same signatures with each cell.
         self._functions: Functions = {}
+        #: The signatures of the sandbox's tools, as text.
         self._signatures: dict[str, str] = {}
-        #: What frameworks keep for the thread that runs a cell: functions are called in a copy.
+        #: The context of the thread that runs a cell. Functions are called in a copy of it, since
+        #: frameworks keep state there.
         self._context = contextvars.copy_context()
-        #: The answer that the last cell has given, in a tuple.
+        #: The answer that the last cell has given, in a tuple; None if it gave none.
         self.answer: tuple[Any] | None = None
-        #: What the final function was first called with, by the number of the cell that called it;
-        #: and the number of the last cell that has ended.
+        #: The first answer of each cell, by the cell's number.
         self._answers: dict[int, tuple[Any]] = {}
+        #: The number of the last cell that has ended.
         self._ended = 0
 
     def __enter__(self) -> Self:
@@ -136,19 +155,20 @@ class AgentSandbox:
         self.close()
 
     def close(self) -> None:
-        """End the sandbox; no cell runs after that."""
+        """Close the sandbox. It can't be opened again."""
         sandbox, self._sandbox, self._closed = self._sandbox, None, True
         if sandbox is not None:
             sandbox.close()
 
     def run(self, code: str, functions: Functions, variables: Mapping[str, Any]) -> Result:
-        """Set variables and run a cell, which may call ``functions``; ``answer`` is what it gave.
+        """Set variables and run a cell, which may call ``functions``; set ``answer``.
 
-        Raises GuestError where a cell has run with others; else as
-        ``Sandbox.open``, ``set`` and ``execute``.
+        Raises GuestError if cells have run with other functions, and like ``Sandbox.open``, ``set``
+        and ``execute``.
         """
         sandbox = self.opened(functions)
-        self._functions, self._context = functions, contextvars.copy_context()
+        self._functions = functions
+        self._context = contextvars.copy_context()
         self.answer = None
         self._answers.clear()
         for name, value in variables.items():
@@ -165,43 +185,47 @@ class AgentSandbox:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The sandbox, for files and variables, which is opened if it is not, with no tools yet.
+        """The sandbox, for files and variables. It is opened without tools if it isn't open.
 
-        Raises GuestError after ``close``, and as ``Sandbox.open``.
+        Raises GuestError after ``close``, and like ``Sandbox.open``.
         """
         return self._sandbox or self.opened({})
 
     def opened(self, functions: Functions) -> Sandbox:
-        """Return the sandbox, open with these functions as its tools.
+        """Return the sandbox, open, with these functions as its tools.
 
-        Raises GuestError where a cell has run with others, and after ``close``; and as
+        Raises GuestError if cells have run with other functions, and after ``close``. Raises like
         ``Sandbox.open``.
         """
         if self._closed:
             raise GuestError("the sandbox was closed: make another")
-        signatures = {name: str(inspect.signature(one)) for name, one in functions.items()}
-        before, own = self._sandbox, self._signatures
-        if before is not None and signatures == own:
-            return before
-        if before is not None and before.has_run:
+        signatures = {
+            name: str(inspect.signature(function)) for name, function in functions.items()
+        }
+        present = self._sandbox
+        own = self._signatures
+        if present is not None and signatures == own:
+            return present
+        if present is not None and present.has_run:
             raise GuestError(_other_tools(own, signatures))
-        tools = {name: self._tool(name, one) for name, one in functions.items()}
+        tools = {name: self._tool(name, function) for name, function in functions.items()}
         sandbox = _LateTools(self._policy, tools=tools, **self._arguments)
         sandbox.open()
-        if before is None:
-            self._sandbox = before = sandbox
+        if present is None:
+            self._sandbox = present = sandbox
         else:
             try:
-                before.become(sandbox)
+                present.become(sandbox)
             finally:
-                sandbox.close()  # nothing, where it has become the other
+                sandbox.close()  # does nothing if its guest was taken over
         self._signatures = signatures
-        return before
+        return present
 
     def _note(self, value: Any) -> None:
-        """Keep the answer of the cell whose call runs in this thread. Raises NoAnswer.
+        """Keep an answer for the cell whose call runs in this thread.
 
-        A thread or a task may outlive its cell, and has nothing to answer for the next one.
+        Raises NoAnswer if the cell is not known, or has ended: a thread or task that outlives its
+        cell must not answer the next one.
         """
         cell = calling_cell.get()
         if not cell:
@@ -212,15 +236,19 @@ class AgentSandbox:
         self._answers.setdefault(cell, (value,))
 
     def _tool(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that calls the one which has this name when it is called."""
+        """Return a tool with the signature of ``function``.
+
+        It calls the function that has this name at the time of the call. The final function's tool
+        keeps the answer and ends the cell.
+        """
         signature = _signature(function)
-        by_name = all(one.kind in _BY_NAME for one in signature.parameters.values())
+        by_name = all(parameter.kind in _BY_NAME for parameter in signature.parameters.values())
 
         def bound(*args: Any, **kwargs: Any) -> Callable[[], Any]:
-            given = signature.bind(*args, **kwargs)
+            arguments = signature.bind(*args, **kwargs)
             if by_name:
-                return functools.partial(self._functions[name], **given.arguments)
-            return functools.partial(self._functions[name], *given.args, **given.kwargs)
+                return functools.partial(self._functions[name], **arguments.arguments)
+            return functools.partial(self._functions[name], *arguments.args, **arguments.kwargs)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             value = self._context.copy().run(bound(*args, **kwargs))
@@ -233,61 +261,72 @@ class AgentSandbox:
             context = self._context.copy()
             return await asyncio.create_task(bound(*args, **kwargs)(), context=context)
 
-        made: Any = call_async if inspect.iscoroutinefunction(function) else call
-        made.__name__, made.__doc__, made.__signature__ = name, function.__doc__, signature
-        hints = {one.name: one.annotation for one in signature.parameters.values()}
+        tool: Any = call_async if inspect.iscoroutinefunction(function) else call
+        tool.__name__, tool.__doc__, tool.__signature__ = name, function.__doc__, signature
+        hints = {
+            parameter.name: parameter.annotation for parameter in signature.parameters.values()
+        }
         hints["return"] = signature.return_annotation
         empty = inspect.Signature.empty
-        if name == self._final:  # it hands on an answer and does nothing: nobody is asked
-            setattr(made, UNASKED, True)
-        made.__annotations__ = {key: hint for key, hint in hints.items() if hint is not empty}
-        return made  # type: ignore[no-any-return]
+        if name == self._final:  # it only passes on an answer, so it needs no approval
+            setattr(tool, UNASKED, True)
+        tool.__annotations__ = {key: hint for key, hint in hints.items() if hint is not empty}
+        return tool  # type: ignore[no-any-return]
 
 
 def _other_tools(own: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """Return why a sandbox in which cells have run can't have the tools that are wanted."""
-    new, gone = sorted(wanted.items() - own.items()), sorted(own.keys() - wanted.keys())
-    said = [f"it lacks {', '.join(name for name, _ in new)}"] if new else []
-    said += [f"it has {', '.join(gone)} besides"] if gone else []
+    """Return why a sandbox whose cells have run can't have other tools.
+
+    ``own`` and ``wanted`` are signatures by name.
+    """
+    new = sorted(wanted.items() - own.items())
+    gone = sorted(own.keys() - wanted.keys())
+    parts = [f"it lacks {', '.join(name for name, _ in new)}"] if new else []
+    parts += [f"it has {', '.join(gone)} besides"] if gone else []
     return (
-        f"cells have run with other tools: {', and '.join(said)}. A sandbox's tools are those of "
+        f"cells have run with other tools: {', and '.join(parts)}. A sandbox's tools are those of "
         "its first cell: make another one for these"
     )
 
 
-def shown(result: Result) -> Any:
-    """Return a cell's value if its text says the same, else that text: what a model is to read.
+# --- texts for models -----------------------------------------------------------------------------
 
-    Of a tuple, an array or a time, what crosses is of another type. A text has nothing in it that
-    acts on a terminal: frameworks print what a cell came to.
+
+def shown(result: Result) -> Any:
+    """Return a cell's value if its text says the same, else its text, for a model to read.
+
+    They differ for tuples, arrays and times, which arrive as values of another type. A text has no
+    characters that act on a terminal, because frameworks print the values of cells.
     """
-    value, text = result.value, value_text(result)
+    value = result.value
+    text = value_text(result)
     if text is None or value is None or crosses(type(value)):
         return text
-    if "".join(repr(value).split()) != "".join(text.split()):  # which breaks long ones
+    if "".join(repr(value).split()) != "".join(text.split()):  # the text may have line breaks
         return text
     return verbatim_lines(value) if isinstance(value, str) else value
 
 
 def told(result: Result, limit: int, assigned: str, images: Sequence[Image]) -> str:
-    """Return a result as text for a model that gets these pictures of it beside the text.
+    """Return a result as a text for a model, at most ``limit`` characters.
 
-    ``assigned`` is what ``assigned_text`` says of its cell. ``limit`` characters at the most: where
-    that cuts the result, the last line says what to do, as the model has no other way to the rest.
+    ``images`` are the pictures that the model gets beside the text. ``assigned`` is the sentence of
+    ``assigned_text``, or "". If the result is cut, the last line says what the model can do about
+    it: it has no other way to read the rest.
     """
-    numbers = [f"{one.number}" for one in pictures(result)]
+    numbers = [f"{picture.number}" for picture in pictures(result)]
     names = [f"{number} of {len(numbers)}" for number in numbers]
-    missing = not_sent(names, (one.number for one in images))
+    missing = not_sent(names, (picture.number for picture in images))
     notes = list(filter(None, [assigned, missing]))
-    behind = _notes(notes)
-    text, is_whole = text_within(result, limit - len(behind))
+    ending = _notes(notes)
+    text, is_whole = text_within(result, limit - len(ending))
     if is_whole:
-        return text + behind
+        return text + ending
     cut = Heading.SHORTENED.format(number=f"{limit:,}")
-    behind = _notes([*notes, f"{cut}: print less, or a part of it at a time."])
-    if len(behind) >= limit:
+    ending = _notes([*notes, f"{cut}: print less, or a part of it at a time."])
+    if len(ending) >= limit:
         return result.to_string(limit)
-    return result.to_string(limit - len(behind)) + behind
+    return result.to_string(limit - len(ending)) + ending
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -295,15 +334,16 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def described(variables: Sequence[Variable], limit: int) -> str:
-    """Return variables as lines for a model, ``limit`` characters at the most."""
+    """Return variables as lines for a model, at most ``limit`` characters."""
     return clipped("\n".join(map(variable_line, variables)) or Heading.NO_VARIABLES, limit)
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return a signature with hints that are no texts; without those that can't be read."""
+    """Return a function's signature with evaluated hints, or without hints if that fails."""
     try:
         return inspect.signature(function, eval_str=True)
     except NameError:
-        found, empty = inspect.signature(function), inspect.Parameter.empty
-        plain = [one.replace(annotation=empty) for one in found.parameters.values()]
-        return found.replace(parameters=plain, return_annotation=empty)
+        signature = inspect.signature(function)
+        empty = inspect.Parameter.empty
+        plain = [parameter.replace(annotation=empty) for parameter in signature.parameters.values()]
+        return signature.replace(parameters=plain, return_annotation=empty)

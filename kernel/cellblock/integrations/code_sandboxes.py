@@ -5,9 +5,9 @@
     with CellblockSandbox(policy="agent.toml") as sandbox:
         print(sandbox.run_code("6 * 7").text)
 
-It is made by its class: ``Sandbox.create`` knows the package's own variants alone. There is one
-context, and what a policy does not allow, such as ``commands`` under preset safe, fails as a cell
-would: that is ``code_error``.
+Create it by its class, because ``Sandbox.create`` knows only the package's own variants. There is
+only one context. Whatever the policy refuses, such as ``commands`` under preset safe, fails like a
+cell, with a ``code_error``.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: Lines of a cell that are messages of their own: one takes 600 bytes, though the line is empty.
+#: Lines of a cell that are messages of their own: a message takes 600 bytes even for an empty line.
 MAX_LINES: Final = 100_000
 _ENDS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LINE: Final = re.compile(rf"[^{_ENDS}]*(?:\r\n|[{_ENDS}])|[^{_ENDS}]+")
 
 
 class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
-    """Runs code in a sandbox of cellblock's.
+    """A provider that runs code in a sandbox of cellblock's.
 
-    ``policy`` and ``arguments`` are those of ``cellblock.Sandbox``. Of ``config`` the timeout
-    counts, where the policy does not allow less, and ``env_vars``, which cells can read; what else
-    is limited the policy says.
+    ``policy`` and ``arguments`` are those of ``cellblock.Sandbox``. Only two settings of ``config``
+    count: the timeout, unless the policy's is shorter, and ``env_vars``, which cells can read. The
+    policy sets all other limits.
     """
 
     def __init__(
@@ -62,16 +62,19 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         **arguments: Any,
     ) -> None:
         super().__init__(config)
-        self._policy, self._arguments = policy, arguments
+        self._policy = policy
+        self._arguments = arguments
         self._sandbox: Sandbox | None = None
 
     def start(self) -> None:
-        """Open the sandbox. Raises what ``cellblock.Sandbox.open`` does."""
+        """Open the sandbox. Raises like ``cellblock.Sandbox.open``."""
         if self._sandbox is None:
-            given = {"env": self.config.env_vars} if self.config.env_vars else {}
-            sandbox = Sandbox(self._policy, **(given | self._arguments))
+            environment = {"env": self.config.env_vars} if self.config.env_vars else {}
+            sandbox = Sandbox(self._policy, **(environment | self._arguments))
             sandbox.open()
-            self._sandbox, self._created_at, self._started = sandbox, time.time(), True
+            self._sandbox = sandbox
+            self._created_at = time.time()
+            self._started = True
 
     def stop(self) -> None:
         """Close the sandbox: its variables and files are gone."""
@@ -91,14 +94,14 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         envs: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> ExecutionResult:
-        """Run a cell. A cell that is refused or stopped is a ``code_error`` that says why.
+        """Run a cell. If it is refused or stopped, the result's ``code_error`` says why.
 
-        The callbacks are called as the cell prints and shows, in the thread of the caller. If one
-        raises, the cell is interrupted, and that is raised. Raises ValueError for another
-        ``language`` than Python, and for ``envs``: a sandbox has its variables from its start
-        (``env_vars``).
+        The callbacks are called in the thread of the caller, while the cell prints and shows. If a
+        callback raises, the cell is interrupted, and the exception is raised here. Raises
+        ValueError for a ``language`` other than Python, and for ``envs``, because a sandbox gets
+        its environment when it starts (``env_vars``).
         """
-        del context  # there is one
+        del context  # there is only one
         begun = time.time()
         try:
             with self._run(code, language, envs, timeout) as run:
@@ -115,9 +118,9 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         return execution
 
     async def run_code_async(self, *args: Any, **kwargs: Any) -> ExecutionResult:
-        """Run a cell as ``run_code`` does, in a thread, where the callbacks are called, too.
+        """Run a cell like ``run_code``, in a thread, which also calls the callbacks.
 
-        To cancel that interrupts the cell, and kills it if it goes on.
+        Cancelling the call interrupts the cell, and kills it if it goes on.
         """
         running = asyncio.ensure_future(asyncio.to_thread(self.run_code, *args, **kwargs))
         try:
@@ -136,9 +139,9 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         envs: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Iterator[OutputMessage | Result | CodeError]:
-        """Yield what a cell prints and shows as it comes, then why it failed, as ``run_code``.
+        """Run a cell like ``run_code``. Yield its outputs as they come, and then why it failed.
 
-        To close the iterator before its end interrupts the cell.
+        Closing the iterator before its end interrupts the cell.
         """
         del context
         begun = time.time()
@@ -153,17 +156,18 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
     async def run_code_streaming_async(
         self, code: str, *args: Any, **kwargs: Any
     ) -> AsyncIterator[OutputMessage | Result | CodeError]:
-        """Yield as ``run_code_streaming`` does; arguments are the same."""
-        loop, came = asyncio.get_running_loop(), asyncio.Queue[Any]()
+        """Yield like ``run_code_streaming``, with the same arguments, without blocking the loop."""
+        loop = asyncio.get_running_loop()
+        events = asyncio.Queue[Any]()
 
         def put(event: Any) -> None:
-            loop.call_soon_threadsafe(came.put_nowait, event)
+            loop.call_soon_threadsafe(events.put_nowait, event)
 
-        heard = {"on_stdout": put, "on_stderr": put, "on_result": put}
-        running = asyncio.ensure_future(self.run_code_async(code, *args, **heard, **kwargs))
-        running.add_done_callback(lambda _: came.put_nowait(None))
+        callbacks = {"on_stdout": put, "on_stderr": put, "on_result": put}
+        running = asyncio.ensure_future(self.run_code_async(code, *args, **callbacks, **kwargs))
+        running.add_done_callback(lambda _: events.put_nowait(None))
         try:
-            while (event := await came.get()) is not None:
+            while (event := await events.get()) is not None:
                 yield event
             for failure in _failures(running.result()):
                 yield failure
@@ -175,7 +179,10 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
     def _run(
         self, code: str, language: str, envs: dict[str, str] | None, timeout: float | None
     ) -> Iterator[_Run]:
-        """Run a cell while this is entered; ``interrupt`` reaches it. Raises as ``run_code``."""
+        """Run a cell, and end it when the context is left. ``interrupt`` reaches the cell.
+
+        Raises like ``run_code``.
+        """
         if language != "python" or envs:
             raise ValueError("cells are Python, and have their environment from env_vars")
         run = _Run(self._open, code, timeout or self.config.timeout)
@@ -188,7 +195,7 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
             self._executing_event.clear()
 
     def get_variable(self, name: str, context: Any = None) -> Any:
-        """Return a variable's value. Raises VariableNotFoundError for what can't be had."""
+        """Return a variable's value. Raises VariableNotFoundError if it can't be read."""
         del context
         try:
             return self._open.get(name)
@@ -196,11 +203,11 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
             raise VariableNotFoundError(str(exc)) from exc
 
     def upload_file(self, local_path: str, remote_path: str) -> None:
-        """Copy a file to where a cell opens it as ``remote_path``."""
+        """Copy a file so that cells can open it as ``remote_path``."""
         self._open.upload(local_path, remote_path)
 
     def download_file(self, remote_path: str, local_path: str) -> None:
-        """Copy the file out that a cell opens as ``remote_path``."""
+        """Copy out the file that cells open as ``remote_path``."""
         self._open.download(remote_path, local_path)
 
     def _get_internal_variable(self, name: str, context: Any = None) -> Any:
@@ -222,31 +229,34 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
 
 
 class _Run:
-    """A cell that runs in a thread, and what it prints and shows meanwhile."""
+    """A cell that runs in a thread, and the outputs that it shows meanwhile."""
 
     def __init__(self, sandbox: Sandbox, code: str, seconds: float) -> None:
-        self._sandbox, self._code, self._seconds = sandbox, code, seconds
-        self._came: queue.SimpleQueue[Output | None] = queue.SimpleQueue()
-        #: The cell's result, or what ``Sandbox.execute`` raised.
+        self._sandbox = sandbox
+        self._code = code
+        self._seconds = seconds
+        #: The outputs; None at the end.
+        self._outputs: queue.SimpleQueue[Output | None] = queue.SimpleQueue()
+        #: The cell's result, or the exception of ``Sandbox.execute``.
         self.outcome: Future[CellResult] = Future()
         threading.Thread(target=self._execute, name="cellblock-run", daemon=True).start()
 
     def _execute(self) -> None:
         try:
             result = self._sandbox.execute(
-                self._code, timeout=self._seconds, on_output=self._came.put
+                self._code, timeout=self._seconds, on_output=self._outputs.put
             )
-        except BaseException as exc:  # noqa: BLE001 - whoever waits for the outcome gets it
+        except BaseException as exc:  # noqa: BLE001 - raised where the outcome is awaited
             self.outcome.set_exception(exc)
         else:
             self.outcome.set_result(result)
-        self._came.put(None)
+        self._outputs.put(None)
 
     @property
     def events(self) -> Iterator[OutputMessage | Result]:
-        """Yield what the cell prints and shows, until it has ended."""
+        """Yield the cell's outputs as messages and results, until the cell has ended."""
         messages = _Messages()
-        while (output := self._came.get()) is not None:
+        while (output := self._outputs.get()) is not None:
             content = output.content
             if output.kind == "stream":
                 yield from messages.of(content["text"], error=content["name"] == "stderr")
@@ -255,23 +265,26 @@ class _Run:
                 yield Result(data=dict(content["data"]), is_main_result=main)
 
     def end(self) -> None:
-        """Interrupt the cell if it still runs, and again: that kills it."""
+        """Interrupt the cell if it still runs; a second interrupt kills it."""
         while not self.outcome.done():
             self._sandbox.interrupt()
             wait([self.outcome], timeout=INTERRUPT_TIMEOUT)
 
 
 def _execution_of(result: CellResult, begun: float) -> ExecutionResult:
-    """Return a result in the package's types."""
+    """Return a result in the package's types. ``begun`` is when the cell began."""
     rich = [] if result.rich_result is None else [(result.rich_result, True)]
     shown = [
-        Result(data=dict(one.data), is_main_result=main)
-        for one, main in [*((display, False) for display in result.displays), *rich]
+        Result(data=dict(each.data), is_main_result=main)
+        for each, main in [*((display, False) for display in result.displays), *rich]
     ]
-    error, failure, code, messages = result.error, None, None, _Messages()
-    if error is not None and error.type == "SystemExit":  # no failure of the code's
-        said = error.message
-        code = int(said) if re.fullmatch(r"-?\d{1,9}", said) else int(bool(said))
+    error = result.error
+    failure = None
+    code = None
+    messages = _Messages()
+    if error is not None and error.type == "SystemExit":  # the code ended itself: no failure
+        status = error.message
+        code = int(status) if re.fullmatch(r"-?\d{1,9}", status) else int(bool(status))
     elif not result.success and error is not None:
         trace = error.traceback if result.status == "error" else result.to_string()
         failure = CodeError(name=error.type, value=error.message, traceback=trace)
@@ -302,7 +315,7 @@ def _was_interrupted(result: CellResult) -> bool:
 
 
 def _failures(execution: ExecutionResult) -> Iterator[CodeError]:
-    """Yield why a cell failed, as the package's own iterators end."""
+    """Yield why a cell failed, in the way that the package's own iterators end."""
     if not execution.execution_ok:
         why = execution.execution_error
         yield CodeError(name="SandboxExecutionError", value=why, traceback="")
@@ -311,24 +324,28 @@ def _failures(execution: ExecutionResult) -> Iterator[CodeError]:
 
 
 class _Messages:
-    """The messages of one cell: a line each, and a whole text each where there were that many."""
+    """The messages of one cell: one for each line.
+
+    After ``MAX_LINES`` messages, the whole rest of a text is one message.
+    """
 
     def __init__(self) -> None:
         self._lines_left = MAX_LINES
         self._now = time.time()
 
     def of(self, text: str, *, error: bool = False) -> Iterator[OutputMessage]:
-        """Yield a text's lines; what was printed with ``end=""`` is a part of one."""
-        at = 0
-        for found in _LINE.finditer(text):
+        """Yield a text's lines. A text without a newline at its end gives a part of a line."""
+        end = 0
+        for line in _LINE.finditer(text):
             if not self._lines_left:
                 break
             self._lines_left -= 1
-            at = found.end()
-            yield self._message(found[0], error=error)
-        if at < len(text):
-            yield self._message(text[at:], error=error)
+            end = line.end()
+            yield self._message(line[0], error=error)
+        if end < len(text):
+            yield self._message(text[end:], error=error)
 
     def _message(self, text: str, *, error: bool) -> OutputMessage:
-        said, ends = text.removesuffix("\n"), text.endswith("\n")
-        return OutputMessage(line=said, timestamp=self._now, error=error, terminated=ends)
+        line = text.removesuffix("\n")
+        ends = text.endswith("\n")
+        return OutputMessage(line=line, timestamp=self._now, error=error, terminated=ends)

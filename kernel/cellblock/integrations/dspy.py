@@ -6,8 +6,9 @@
     rlm = dspy.RLM("context, question -> answer", interpreter_factory=SandboxInterpreter)
     dspy.configure(interpreter_factory=lambda: SandboxInterpreter("agent.toml", project="."))
 
-Tools of a module, and ``llm_query``, run in the program, in the context that executes the cell:
-its language model answers. What ``SUBMIT`` is first called with is the answer, and ends the cell.
+Tools of a module, and ``llm_query``, run in the program, in the context of the call that runs the
+cell, so that its language model answers. The first call of ``SUBMIT`` gives the answer, and ends
+the cell.
 """
 
 from __future__ import annotations
@@ -40,18 +41,19 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: Types that are data as they are, and may be keys of a dict.
+#: Types that can be sent as they are, and may be keys of a dict.
 _SCALARS: Final = (str, int, float, bool, type(None))
-#: Integers that cross as data; larger ones are written into a cell.
+#: The bound of integers that can be sent; larger ones are written into a cell as literals.
 _MOST: Final = 2**63
 
 
 class SandboxInterpreter(AgentSandbox):
-    """Runs a module's cells; ``policy`` and ``arguments`` are those of ``cellblock.Sandbox``.
+    """An interpreter that runs a module's code as cells of a sandbox.
 
-    ``tools`` are functions by name. They are part of the sandbox from its first cell on. Inputs are
-    what DSPy's own interpreter takes: models, dataclasses, enums and the like become data; and
-    arrays and tables, which stay what they are.
+    ``policy`` and ``arguments`` are those of ``cellblock.Sandbox``. ``tools`` are functions by
+    name, which can't change once a cell has run. Inputs may be anything that DSPy's own interpreter
+    takes: models, dataclasses, enums and the like become plain data. Arrays and tables stay what
+    they are.
     """
 
     execution_instructions = (
@@ -69,37 +71,37 @@ class SandboxInterpreter(AgentSandbox):
     ) -> None:
         super().__init__(policy, "SUBMIT", arguments)
         self._tools = dict(tools or {})
-        #: What ``SUBMIT`` takes: each has a ``name``; None is one value, ``output``.
+        #: The arguments of ``SUBMIT``, each with a ``name``; None for one argument, ``output``.
         self.output_fields = output_fields
 
     @property
     def tools(self) -> dict[str, Callable[..., Any]]:
-        """Functions that cells may call, which DSPy adds its own to before the first cell."""
+        """The functions that cells may call. DSPy adds its own before the first cell."""
         return self._tools
 
     def start(self) -> None:
-        """Do nothing: the sandbox is opened when it is asked for, or with the first cell."""
+        """Do nothing: the sandbox is opened when it is first needed."""
 
     def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
-        """Run a cell; return the answer that it submits, or what it printed and its last value.
+        """Run a cell. Return its answer if it submits one, else its printed text and its value.
 
-        Raises SyntaxError, CodeExecutionError for a cell that fails or is refused, and
-        CodeInterpreterError where none can be run.
+        Raises SyntaxError for source that is not Python, CodeExecutionError for a cell that fails
+        or is refused, and CodeInterpreterError if no cell can be run.
         """
-        names = [str(one["name"]) for one in self.output_fields or ({"name": "output"},)]
+        names = [str(field["name"]) for field in self.output_fields or ({"name": "output"},)]
         hidden = sorted(name for name in self._tools if name.startswith("_"))
-        if hidden:  # DSPy's facade, which takes more than data, and goes without it then
+        if hidden:  # a facade of DSPy's, which needs more than data; DSPy goes on without it
             raise CodeExecutionError(f"a sandbox offers no tools such as {hidden[0]}")
         functions = {name: _function(tool) for name, tool in self._tools.items()}
         functions["SUBMIT"] = _submit(names)
         try:
-            given, assignments = _inputs(variables or {})
+            settable, assignments = _inputs(variables or {})
             if assignments:
-                assigned = self.run("\n".join(assignments), functions, given)
+                assigned = self.run("\n".join(assignments), functions, settable)
                 if not assigned.success:
                     raise CodeInterpreterError(assigned.to_string())
-                given = {}
-            result = self.run(code, functions, given)
+                settable = {}
+            result = self.run(code, functions, settable)
         except CellblockError as exc:
             raise CodeInterpreterError(str(exc)) from exc
         if self.answer is not None:
@@ -115,47 +117,51 @@ class SandboxInterpreter(AgentSandbox):
         return value if not printed else printed if value is None else f"{printed}{value}"
 
     def __call__(self, code: str, variables: dict[str, Any] | None = None) -> Any:
-        """Run a cell as ``execute`` does."""
+        """Run a cell like ``execute``."""
         return self.execute(code, variables)
 
     def shutdown(self) -> None:
-        """End the sandbox."""
+        """Close the sandbox."""
         self.close()
 
 
 def _inputs(variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return variables that can be set, and the lines of a cell that make the others.
+    """Return the variables that can be set, and lines of a cell that make the others.
 
-    A sandbox sets no name that begins with ``_``, as DSPy's own tables have while they cross, and
-    takes neither dicts with other keys than texts nor large integers.
+    A sandbox can't set names that begin with ``_``, which DSPy's own tables have while they are
+    passed, nor dicts with keys other than texts, nor large integers.
     """
-    given, lines = dict[str, Any](), list[str]()
+    settable = dict[str, Any]()
+    lines = list[str]()
     for name, value in variables.items():
         data = value if arrays.crosses(type(value)) else _data(name, value)
         if not _can_be_set(data):
             lines.append(f"{name} = {_literal(data)}")
         elif name.startswith("_"):
             passing = f"dspy{name}"
-            given[passing] = data
+            settable[passing] = data
             lines.append(f"{name} = {passing}\ndel {passing}")
         else:
-            given[name] = data
-    return given, lines
+            settable[name] = data
+    return settable, lines
 
 
 def _data(name: str, value: Any) -> Any:
-    """Return a value as DSPy's own interpreter gives it to cells. Raises CodeInterpreterError."""
+    """Return a value as data, like DSPy's own interpreter. Raises CodeInterpreterError.
+
+    ``name`` is the input's name, for the error.
+    """
     if isinstance(value, _SCALARS):
-        return values.plain(value)  # of a subclass, what it is a subclass of
+        return values.plain(value)  # a value of a subclass becomes one of its base type
     if isinstance(value, dict):
         keys = [_data(name, key) for key in value]
         if not all(isinstance(key, _SCALARS) for key in keys):
             raise CodeInterpreterError(f"{name}: a key of a dict is neither a text nor a number")
-        return dict(zip(keys, [_data(name, one) for one in value.values()], strict=True))
+        return dict(zip(keys, [_data(name, item) for item in value.values()], strict=True))
     if isinstance(value, list | tuple):
-        return [_data(name, one) for one in value]
+        return [_data(name, item) for item in value]
     if isinstance(value, set | frozenset):
-        items = [_data(name, one) for one in value]
+        items = [_data(name, item) for item in value]
         with contextlib.suppress(TypeError):
             items.sort()
         return items
@@ -170,16 +176,18 @@ def _data(name: str, value: Any) -> Any:
 
 def _can_be_set(data: Any) -> bool:
     if isinstance(data, dict):
-        return all(isinstance(key, str) and _can_be_set(one) for key, one in data.items())
+        return all(isinstance(key, str) and _can_be_set(value) for key, value in data.items())
     if isinstance(data, list):
         return all(map(_can_be_set, data))
     return not isinstance(data, int) or -_MOST <= data < _MOST
 
 
 def _literal(data: Any) -> str:
-    """Return data as source, in which the numbers that are none are calls."""
+    """Return data as Python source; infinities and NaN, which have no literals, as calls."""
     if isinstance(data, dict):
-        return f"{{{', '.join(f'{_literal(key)}: {_literal(one)}' for key, one in data.items())}}}"
+        return (
+            f"{{{', '.join(f'{_literal(key)}: {_literal(value)}' for key, value in data.items())}}}"
+        )
     if isinstance(data, list):
         return f"[{', '.join(map(_literal, data))}]"
     if isinstance(data, float) and not math.isfinite(data):
@@ -188,7 +196,7 @@ def _literal(data: Any) -> str:
 
 
 def _function(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a tool that is called by names alone, as DSPy's own are."""
+    """Return a function that calls a tool with keyword arguments only, like DSPy."""
     signature = inspect.signature(tool)
 
     @functools.wraps(tool)
@@ -203,11 +211,11 @@ def _function(tool: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_texts_as_keys(value: Any) -> Any:
-    """Return a tool's result with the keys that it has in JSON, as DSPy gives it to cells."""
+    """Return a tool's result with the keys of dicts as in JSON, like DSPy passes it to cells."""
     if isinstance(value, pydantic.BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
         keys = [key if isinstance(key, str) else json.dumps(key) for key in value]
         return dict(zip(keys, map(_with_texts_as_keys, value.values()), strict=True))
@@ -220,9 +228,9 @@ def _submit(names: Iterable[str]) -> Callable[..., Any]:
     def submit(**values: Any) -> dict[str, Any]:
         return values
 
-    made: Any = submit
-    made.__doc__ = "Give the answer; the cell ends here."
-    made.__signature__ = inspect.Signature(
-        [inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in names]
+    typed: Any = submit
+    typed.__doc__ = "Give the answer; the cell ends here."
+    typed.__signature__ = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     )
     return submit

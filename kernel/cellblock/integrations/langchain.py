@@ -7,9 +7,9 @@
         agent = create_agent(model, tools=sandbox_tools(sandbox))  # of the package langchain
         agent.invoke({"messages": ["…"]})
 
-They work in async agents, too: to cancel a call interrupts its cell. Pictures are image blocks of
-the tool's message. The sandbox is the program's, to open and to close, and to look into: variables,
-files, what was staged.
+The tools also work in async agents, where cancelling a call interrupts its cell. Pictures are image
+blocks of the tool's message. The program opens and closes the sandbox, and may use it directly: its
+variables, its files, and its staged changes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
     """Return the tools ``run_cell`` and ``variables`` of an open sandbox.
 
-    The description of ``run_cell`` has the sandbox's tools and policy. ``limit`` is the most
-    characters that the model reads of a result. A cell that fails or is
-    refused is content like any other, which says why. The message's ``artifact`` is the ``Result``.
-    Raises TypeError for anything but a ``Sandbox``, GuestError for one that is not open.
+    The description of ``run_cell`` has the sandbox's tools and policy. ``limit`` is the largest
+    number of characters of a result that the model reads. A cell that fails or is refused doesn't
+    raise: the content of the message says why. The message's ``artifact`` is the ``Result``. Raises
+    TypeError for anything but a ``Sandbox``, and GuestError if it is not open.
     """
     if not isinstance(sandbox, Sandbox):
         kind = type(sandbox).__name__
@@ -58,9 +58,9 @@ def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
     ) -> tuple[Any, Any]:
         result = await sandbox.execute_async(without_fence(code), timeout=timeout)
         name = assigned_name(result)
-        found = await asyncio.to_thread(sandbox.variables) if name else ()
+        in_sandbox = await asyncio.to_thread(sandbox.variables) if name else ()
         images = await asyncio.to_thread(sandbox.images, result)
-        return _content(result, limit, assigned_text(name, found), images), result
+        return _content(result, limit, assigned_text(name, in_sandbox), images), result
 
     def variables() -> str:
         """List the variables that cells have set: names, types, shapes and sizes in bytes."""
@@ -82,5 +82,5 @@ def _content(result: Result, limit: int, assigned: str, images: Sequence[Image])
     text = told(result, limit, assigned, images)
     if not images:
         return text
-    blocks = [create_image_block(base64=one.data, mime_type=one.mime_type) for one in images]
+    blocks = [create_image_block(base64=image.data, mime_type=image.mime_type) for image in images]
     return [create_text_block(text), *blocks]

@@ -6,9 +6,9 @@
     agent = Agent(model, toolsets=[SandboxToolset("agent.toml", project=".")])
     agent.run_sync("…")
 
-Each run of the agent has a sandbox of its own. Within ``async with toolset:`` all runs share one,
-and so do runs at once, whose cells then run one after the other. Pictures are part of what
-``run_cell`` returns.
+Each run of the agent has a sandbox of its own. Within ``async with toolset:`` all runs share one
+sandbox; the cells of concurrent runs then run one after the other. Pictures are part of the result
+of ``run_cell``.
 """
 
 from __future__ import annotations
@@ -37,36 +37,43 @@ if TYPE_CHECKING:
 
 
 class SandboxToolset(FunctionToolset[Any]):
-    """The tools ``run_cell`` and ``variables``; arguments are those of ``cellblock.Sandbox``.
+    """A toolset with the tools ``run_cell`` and ``variables``.
 
-    The description of ``run_cell`` has the sandbox's tools and policy.
-
-    ``limit`` is the most characters of a result that the model reads. A cell that fails or is
-    refused is a result, which says why: the model corrects it without using up its retries.
+    The arguments are those of ``cellblock.Sandbox``. ``limit`` is the largest number of characters
+    of a result that the model reads. The description of ``run_cell`` has the sandbox's tools and
+    policy. A cell that fails or is refused has a result that says why, so that the model corrects
+    it without using up its retries.
     """
 
     def __init__(
         self, policy: str | Path | Policy = "safe", *, limit: int = 8_000, **arguments: Any
     ) -> None:
         super().__init__(sequential=True)
-        self._policy, self._arguments, self._limit = policy, arguments, limit
+        self._policy = policy
+        self._arguments = arguments
+        self._limit = limit
         self._begin()
 
     def _begin(self) -> None:
-        """Begin without a sandbox, with the tools of this object beside those that users added."""
+        """Set the state of a toolset without a sandbox, whose tools are methods of this object.
+
+        Tools that users have added are kept.
+        """
         own = FunctionToolset[Any]([self.run_cell, self.variables], sequential=True)
         self.tools = {**self.tools, **own.tools}
-        #: The open sandbox, while somebody is in ``async with``, and how many are.
+        #: The open sandbox, while anybody is in ``async with``.
         self._sandbox: AsyncSandbox | None = None
-        self._entered, self._entering = 0, asyncio.Lock()
+        #: The number of ``async with`` blocks that are entered.
+        self._entered = 0
+        self._entering = asyncio.Lock()
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:  # noqa: ARG002
-        """Return this toolset within ``async with``, else one for this run alone."""
+        """Return this toolset within ``async with``, else a copy for this run alone."""
         if self._sandbox is not None:
             return self
-        made = copy.copy(self)
-        made._begin()  # noqa: SLF001 - of this class
-        return made
+        toolset = copy.copy(self)
+        toolset._begin()  # noqa: SLF001 - of this class
+        return toolset
 
     async def __aenter__(self) -> Self:
         async with self._entering:
@@ -88,9 +95,9 @@ class SandboxToolset(FunctionToolset[Any]):
 
     @property
     def sandbox(self) -> AsyncSandbox:
-        """The open sandbox, for files and variables. Raises GuestError outside of ``async with``.
+        """The open sandbox, for files and variables. Raises GuestError outside ``async with``.
 
-        A run outside of that has a sandbox of its own, which is closed with it.
+        A run outside ``async with`` has a sandbox of its own, which is closed when the run ends.
         """
         if self._sandbox is None:
             raise GuestError("the toolset's sandbox is open within `async with toolset:` only")
@@ -115,8 +122,10 @@ class SandboxToolset(FunctionToolset[Any]):
         assigned = assigned_text(name, await sandbox.variables()) if name else ""
         images = await sandbox.images(result)
         text = told(result, self._limit, assigned, images)
-        shown = [BinaryContent(data=one.content, media_type=one.mime_type) for one in images]
-        return [text, *shown] if shown else text
+        contents = [
+            BinaryContent(data=image.content, media_type=image.mime_type) for image in images
+        ]
+        return [text, *contents] if contents else text
 
     async def variables(self) -> str:
         """List the variables that cells have set: names, types, shapes and sizes in bytes."""

@@ -8,10 +8,11 @@
         agent.run("…")
 
 The agent's tools run in the program, with arguments that are checked against their ``inputs``. So
-does ``final_answer``: what it is first called with is the answer, and ends the cell.
+does ``final_answer``: its first call gives the answer, and ends the cell.
 
-What only the program can mend is raised when a run begins (``send_variables``, ``send_tools``),
-before a model is asked: an agent takes whatever a cell raises for the model's mistake.
+Errors that only the program can mend are raised when a run begins (``send_variables``,
+``send_tools``), before a model is called. An agent takes everything that a cell raises for a
+mistake of the model's.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from cellblock.policy.model import Policy
 
-#: What smolagents calls types; the others are objects that do not cross.
+#: The types, by smolagents' names. Values of its other types can't be sent to a cell.
 _TYPES: Final[dict[str, Any]] = {
     "string": str,
     "boolean": bool,
@@ -46,25 +47,26 @@ _TYPES: Final[dict[str, Any]] = {
     "object": dict[str, Any],
     "null": type(None),
 }
-#: Characters of what a cell printed, as smolagents' own executor has it: the model reads them all.
+#: Characters of a cell's log, as for smolagents' own executor. The model reads all of it.
 _MAX_LOGS: Final = 50_000
 
 
 class _LeftOut:
-    """Stands for an argument that was not given, where the tool does not say what it is then."""
+    """The default of an optional argument, if the tool doesn't say what it is."""
 
 
 _LEFT_OUT: Final = _LeftOut()
 
 
 class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # untyped
-    """Runs an agent's cells; ``policy`` and ``arguments`` are those of ``cellblock.Sandbox``.
+    """An executor that runs an agent's code as cells of a sandbox.
 
-    ``max_print_outputs_length`` is the most characters of what a cell printed and displayed that
-    the model reads, 50,000 unless it is given. Nobody is asked about ``final_answer``. The sandbox
-    is opened when it is asked for (``sandbox``), or when an agent's first run begins. Tools and
-    managed agents of the agent are functions in it, those of the first run. ``close``, which
-    ``with`` and the agent's ``cleanup`` call, ends it.
+    ``policy`` and ``arguments`` are those of ``cellblock.Sandbox``. ``max_print_outputs_length`` is
+    the largest number of characters, by default 50,000, that the model reads of the text that a
+    cell printed and displayed. The sandbox is opened when it is first used (``sandbox``), or when
+    the agent's first run begins. The tools and managed agents of that run are functions in it.
+    Calls of ``final_answer`` need no approval. ``close`` closes the sandbox; ``with`` and the
+    agent's ``cleanup`` call it.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
         **arguments: Any,
     ) -> None:
         super().__init__(policy, "final_answer", arguments)
-        # A table as the answer needs both here, and no cell has the host import anything.
+        # An answer that is a table needs both in this process, and a guest's answer never makes the
+        # host import anything.
         for name in ("pyarrow", "pandas"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
@@ -84,19 +87,20 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
         self._variables: dict[str, Any] = {}
 
     def send_variables(self, variables: dict[str, Any]) -> None:
-        """Set variables of the sandbox, once it is open: values as ``Sandbox.set`` takes them.
+        """Set variables of the sandbox, or keep them until it is open.
 
-        Raises ExchangeError for others, as ``send_tools`` does where that opens the sandbox.
+        Raises ExchangeError for values that ``Sandbox.set`` does not take. If the sandbox is not
+        open, ``send_tools``, which opens it, raises that.
         """
         self._variables |= variables
         if self.is_open:
             self._hand_over()
 
     def send_tools(self, tools: dict[str, Any]) -> None:
-        """Have these tools in cells, and open the sandbox if it is not open.
+        """Make these tools the functions that cells can call, and open the sandbox if needed.
 
-        Raises GuestError where a cell has run with other tools, PolicyError for what can't be a
-        tool, and as ``Sandbox.open`` and ``send_variables``.
+        Raises GuestError if cells have run with other tools, PolicyError for a function that can't
+        be a tool, and like ``Sandbox.open`` and ``send_variables``.
         """
         self._tools = {name: _function(tool) for name, tool in tools.items()}
         self.opened(self._tools)
@@ -108,7 +112,7 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
             self.opened(self._tools).set(name, value)
 
     def __call__(self, code_action: str) -> CodeOutput:
-        """Run a cell. Raises InterpreterError, which tells the model why it failed."""
+        """Run a cell. Raises InterpreterError with the reason if it fails, for the model."""
         variables, self._variables = self._variables, {}
         try:
             result = self.run(code_action, self._tools, variables)
@@ -122,12 +126,12 @@ class SandboxExecutor(AgentSandbox, PythonExecutor):  # type: ignore[misc]  # un
         return CodeOutput(shown(result), logs, is_final_answer=False)
 
     def cleanup(self) -> None:
-        """End the sandbox: what an agent calls that is cleaned up."""
+        """Close the sandbox. Called by the agent's ``cleanup``."""
         self.close()
 
 
 def _function(tool: Any) -> Callable[..., Any]:
-    """Return a tool, or a managed agent, as a function with the hints that its inputs are."""
+    """Return a tool, or a managed agent, as a function with hints for its inputs."""
     if not hasattr(tool, "inputs"):
         return tool  # type: ignore[no-any-return]
 
@@ -135,11 +139,13 @@ def _function(tool: Any) -> Callable[..., Any]:
         return tool(**{name: value for name, value in kwargs.items() if value is not _LEFT_OUT})
 
     forward = getattr(tool, "forward", tool)
-    known, own = inspect.signature(forward).parameters, hints_of(forward)
+    known = inspect.signature(forward).parameters
+    own = hints_of(forward)
     parameters = []
-    for name, given in tool.inputs.items():
-        hint, nullable = _hint(given["type"]), given.get("nullable", False)
-        # smolagents calls a table an object, as it does a dict, and an array too.
+    for name, declared in tool.inputs.items():
+        hint = _hint(declared["type"])
+        nullable = declared.get("nullable", False)
+        # smolagents calls tables and arrays objects, like dicts: the function's own hints say more.
         if names_table(own.get(name)) or names_array(own.get(name)):
             hint = own[name]
         default = known[name].default if name in known else inspect.Parameter.empty
@@ -153,13 +159,14 @@ def _function(tool: Any) -> Callable[..., Any]:
                 annotation=hint | None if nullable and hint is not Any else hint,
             )
         )
-    parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
-    made: Any = call
-    made.__doc__, made.__signature__ = tool.description, inspect.Signature(parameters)
+    # A signature has the parameters with defaults last.
+    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    typed: Any = call
+    typed.__doc__, typed.__signature__ = tool.description, inspect.Signature(parameters)
     return call
 
 
 def _hint(kinds: str | list[str]) -> Any:
-    """Return the hint for what smolagents calls a type, or for several of which a value has one."""
+    """Return the hint for one of smolagents' types, or for a list of them: their union."""
     hints = [_TYPES.get(kind, Any) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
     return Any if Any in hints else functools.reduce(operator.or_, hints)

@@ -1,16 +1,17 @@
-"""An MCP server: a language model's cells, run in a sandbox under the operator's policy.
+"""An MCP server: it runs a language model's cells in a sandbox under the operator's policy.
 
-Invariant: one session is one sandbox; the model's arguments are data, bounded and checked, and
-none of them makes the policy wider. What a cell, a file or a model said reaches the client cleaned
-and bounded only. What takes consent is asked of the person at the client, never of the model.
+Invariant: each session has one sandbox. The model's arguments are data: they are bounded and
+checked, and none of them makes the policy wider. Text of a cell, a file or a model reaches the
+client only cleaned and bounded. Approvals are asked of the person at the client, never of the
+model.
 
-- ``session``: one client's sandbox, its tools and resources, and what waits for a person's answer.
-  It knows nothing of MCP's types, so that the sandbox starts while the SDK is imported;
-- ``staged``: what each reply says of staged files;
-- ``server``: the same as an MCP server of the official SDK's, and over stdio;
-- ``access``: which requests over HTTP are let in, by token and names;
-- ``settings``: where the server over HTTP listens, and its bounds: the defaults of options;
-- ``http``: many sessions over streamable HTTP, behind it.
+- ``session``: one client's sandbox, the tools and resources over it, and the questions to a person.
+  It uses no types of the SDK's, so that the sandbox can start while the SDK is imported;
+- ``staged``: the lines of a reply on staged files;
+- ``server``: a session as a server of the official SDK, and that server over stdio;
+- ``access``: which HTTP requests are let in, by token and names;
+- ``settings``: the address and bounds of the server over HTTP, and the defaults of its options;
+- ``http``: many sessions over streamable HTTP.
 
-It imports ``api`` and below, and nothing of Jupyter's.
+It imports ``api`` and the packages below it, but not ``jupyter``.
 """

@@ -1,10 +1,11 @@
-"""Which HTTP requests are let in: by bearer token, and by the names that a client uses. Pure.
+"""Which HTTP requests are let in, by bearer token and by the server's names. Pure.
 
-The token alone says who a client is. The names keep a page of the web, whose own name can be made
-to lead here (DNS rebinding), from being a client whose token a browser would send along.
+Only the token identifies a client. The names keep out web pages: the name of a page's own server
+can be made to lead to this one (DNS rebinding), and then the browser would send requests here, with
+a token that it knows, on behalf of the page.
 
-``Host`` and ``Origin`` are matched whole. Nothing here takes an address apart and looks at a piece
-of it: ``127.0.0.1:8000@evil.example`` is no host with a port, so it is no name that is let in.
+``Host`` and ``Origin`` are matched as a whole. Nothing here splits an address and looks at a part
+of it: ``127.0.0.1:8000@evil.example`` is not a host with a port, so it is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-#: A name or an IPv4 address, or an IPv6 one in brackets; then a port, or none.
+#: A name, an IPv4 address, or an IPv6 address in brackets; then a port or none.
 _HOST: Final = re.compile(
     r"(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>\d{1,5}))?",
     re.ASCII | re.IGNORECASE,
@@ -28,7 +29,7 @@ _ANY_PORT: Final = ":*"
 
 
 class Refusal(NamedTuple):
-    """The status of an answer that lets nobody in, and what it says."""
+    """The HTTP status and the text of the response to a refused request."""
 
     status: int
     text: str
@@ -36,7 +37,11 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is let in: the token, and names with a port, with ``:*`` for any, or with none."""
+    """The conditions for letting a request in.
+
+    ``token`` is the bearer token. ``names`` are the names of this server: each is a host with a
+    port, with ``:*`` for any port, or without a port.
+    """
 
     token: str
     names: tuple[str, ...]
@@ -44,9 +49,9 @@ class Access:
     def refusal(
         self, authorization: Sequence[str], hosts: Sequence[str], origins: Sequence[str]
     ) -> Refusal | None:
-        """Return why a request with these headers is refused, None if it is let in.
+        """Return why a request with these headers is refused, or None if it is let in.
 
-        Each argument has every value that the request gives for one header.
+        Each argument has all values of a header, since a header that is repeated is refused.
         """
         if not self._has_token(authorization):
             return Refusal(
@@ -57,26 +62,29 @@ class Access:
             return Refusal(
                 421, "This server has another name. --allow-host NAME:PORT adds the one you use."
             )
-        # Programs send none; a page of this server's would send its own name.
+        # Programs send no Origin. A page served by this server would send this server's name.
         if len(origins) > 1 or not all(map(self._is_our_origin, origins)):
             return Refusal(403, "Pages of other origins are refused.")
         return None
 
     def _has_token(self, given: Sequence[str]) -> bool:
-        wanted = f"Bearer {self.token}".encode()
-        return len(given) == 1 and hmac.compare_digest(given[0].encode("utf-8", "replace"), wanted)
+        expected = f"Bearer {self.token}".encode()
+        # In constant time: the time of the comparison must not tell how much of a guess is right.
+        return len(given) == 1 and hmac.compare_digest(
+            given[0].encode("utf-8", "replace"), expected
+        )
 
     def _is_our_origin(self, origin: str) -> bool:
-        found = _ORIGIN.fullmatch(origin)
-        return found is not None and self._is_ours(found["host"])
+        match = _ORIGIN.fullmatch(origin)
+        return match is not None and self._is_ours(match["host"])
 
     def _is_ours(self, host: str) -> bool:
-        """Return whether this is one of the names, with a port that belongs to it."""
-        found = _HOST.fullmatch(host)
-        if found is None:
+        """Return whether a host, with its port if it has one, is one of this server's names."""
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
         lowered = host.lower()
         return any(
-            lowered == name or (name.endswith(_ANY_PORT) and found["name"].lower() == name[:-2])
+            lowered == name or (name.endswith(_ANY_PORT) and match["name"].lower() == name[:-2])
             for name in map(str.lower, self.names)
         )

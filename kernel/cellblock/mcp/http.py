@@ -1,9 +1,13 @@
-"""Sessions over streamable HTTP: each has a sandbox, all are forks of one zygote.
+"""The MCP server over streamable HTTP: many sessions, whose sandboxes share a zygote.
 
-Every request needs the bearer token. A session ends when its client says so, or has asked nothing
-for a while: a stream that it holds open to be told of things is no question. Protocol 2026-07-28
-has no sessions over HTTP, so a client that comes with it is told which versions there are, and
-falls back (ADR 0152).
+Every request needs the bearer token (``mcp.access``). A session ends when its client ends it, or
+when its client has made no request for a while. A stream that a client holds open to receive
+notifications (GET) does not count as a request. Protocol 2026-07-28 has no sessions over HTTP: a
+client that asks for that version gets the list of supported versions, and falls back (ADR 0152).
+
+    _open ─> _serve: Session, transport ─> serving ─> session and sandbox ended
+               │ first request fails            │ client ends it, or is idle
+               └────────────> cancelled <───────┘
 """
 
 from __future__ import annotations
@@ -40,25 +44,28 @@ PATH: Final = "/mcp"
 MAX_BODY: Final = 10 << 20
 _ERROR: Final = 400
 _NO_TOKEN: Final = 401
-#: Names are looked at before a request gets to the SDK, which compares the beginnings of them.
+#: The SDK's own check of names is off: it compares only the beginnings of names, and
+#: ``mcp.access`` has checked them before a request reaches the SDK.
 _CHECKED: Final = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-#: Seconds that a new session waits for one that has ended to let go of its sandbox.
+#: Seconds that a new session waits for the place of a session that is ending.
 _ENDING: Final = 5.0
 
 
 class _Client:
-    """A session's transport, and when it ends for want of questions."""
+    """The transport of a session, and the deadline at which the session ends if it is idle."""
 
     def __init__(self, number: str, idle: float) -> None:
-        # Not the SDK's own deadline: it has none while a client holds a stream open (GET), as
-        # most do from the beginning to the end.
+        # The SDK's own idle timeout is not used: it doesn't run while a client holds a stream open
+        # (GET), which most clients do all the time.
         self.transport = StreamableHTTPServerTransport(number, security_settings=_CHECKED)
-        #: Cancelled at its deadline.
+        #: Ends the session when its deadline passes.
         self.scope = anyio.CancelScope()
-        self._idle, self._under_way = idle, 0
+        self._idle = idle
+        #: The number of requests that are being answered, without streams.
+        self._under_way = 0
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. There is no deadline while a question is under way."""
+        """Answer a request. The session has no deadline while any request is being answered."""
         if scope["method"] == "GET":
             await self.transport.handle_request(scope, receive, send)
             return
@@ -72,7 +79,10 @@ class _Client:
                 self.scope.deadline = anyio.current_time() + self._idle
 
     def expect_more(self, seconds: float) -> None:
-        """End the session soon if its client does not come back: the first request was no good."""
+        """End the session if no further request comes within ``seconds``.
+
+        Called after the first request: a client that stops there did not get what it needs.
+        """
         if not self._under_way:
             self.scope.deadline = min(self.scope.deadline, anyio.current_time() + seconds)
 
@@ -81,21 +91,25 @@ class HttpServer:
     """An ASGI application that opens a session for each client."""
 
     def __init__(self, pool: AsyncSandboxPool, settings: HttpSettings) -> None:
-        self._pool, self._settings = pool, settings
+        self._pool = pool
+        self._settings = settings
         self._access = settings.access()
         self._app = RequestBodyLimitMiddleware(self._route, MAX_BODY)
+        #: The sessions that may be used, by id.
         self._sessions: dict[str, _Client] = {}
-        #: What serves each, until its sandbox has ended as well.
+        #: The task that serves each session, until the session's sandbox has ended too.
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request. Nothing of a request is read before its headers are checked."""
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        given = request.headers
+        request_headers = request.headers
         refused = self._access.refusal(
-            given.getlist("authorization"), given.getlist("host"), given.getlist("origin")
+            request_headers.getlist("authorization"),
+            request_headers.getlist("host"),
+            request_headers.getlist("origin"),
         )
         if refused is not None:
             headers = {"WWW-Authenticate": "Bearer"} if refused.status == _NO_TOKEN else None
@@ -107,12 +121,13 @@ class HttpServer:
             await self._app(scope, receive, send)
 
     async def close(self) -> None:
-        """End all sessions."""
+        """End all sessions, and wait until their sandboxes have ended."""
         for task in (tasks := tuple(self._tasks.values())):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that was let in: by its session, or by a new one."""
         request = Request(scope, receive)
         version = request.headers.get("mcp-protocol-version")
         number = request.headers.get("mcp-session-id")
@@ -127,7 +142,7 @@ class HttpServer:
             await _error("No such session", 404)(scope, receive, send)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Open a session with its first request; one that fails leaves none."""
+        """Open a session, and answer its first request. If that fails, end the session."""
         if not await self._has_room():
             await _error("Too many open sessions", 503)(scope, receive, send)
             return
@@ -155,11 +170,16 @@ class HttpServer:
                 task.cancel()
 
     async def _has_room(self) -> bool:
-        """Whether one more may be opened: those that their clients have ended are waited for."""
+        """Return whether another session may be opened.
+
+        If there are too many, wait a while for sessions that their clients have ended.
+        """
         until = asyncio.get_running_loop().time() + _ENDING
         while len(self._sessions) >= self._settings.max_sessions:
             ended = (
-                number for number, one in self._sessions.items() if one.transport.is_terminated
+                number
+                for number, client in self._sessions.items()
+                if client.transport.is_terminated
             )
             tasks = [self._tasks[number] for number in ended]
             left = until - asyncio.get_running_loop().time()
@@ -169,7 +189,10 @@ class HttpServer:
         return True
 
     async def _serve(self, number: str, client: _Client, ready: asyncio.Future[None]) -> None:
-        """Serve one session until its client ends it, or asks nothing for too long."""
+        """Serve a session until its client ends it, or is idle for too long.
+
+        ``ready`` is done when the transport can take requests.
+        """
         try:
             async with Session(self._pool) as session:
                 server = make_server(session)
@@ -185,6 +208,7 @@ class HttpServer:
 
 
 async def _other_version(request: Request, version: str) -> Response:
+    """Return the response to a request of an unsupported version: the versions that there are."""
     try:
         number = (await request.json()).get("id")
     except (ValueError, AttributeError, RecursionError):
@@ -212,7 +236,7 @@ def _error(
 
 
 def listen(settings: HttpSettings) -> socket.socket:
-    """Return a socket that clients can connect to from now on. Raises CellblockError."""
+    """Return a socket that listens for clients. Raises CellblockError if that can't be had."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family)

@@ -1,8 +1,11 @@
-"""A session as an MCP server, by the official SDK; and one over stdin and stdout.
+"""A session as an MCP server, built with the official SDK, and that server over stdin and stdout.
 
-A question to a person goes out as an elicitation while its call waits. On connections of protocol
-2026-07-28, where a server sends no requests, the call is answered ``input_required`` instead, and
-goes on when the client comes back with the answer. Either way its cell was paused, not run again.
+This module only translates: ``mcp.session`` decides and does everything.
+
+A question to a person is sent as an elicitation, while the tool's call waits for the answer. In
+protocol 2026-07-28 a server can't send requests: there the call is answered ``input_required``, and
+goes on when the client calls again with the answer. Either way the cell is paused meanwhile, and
+not run again.
 """
 
 from __future__ import annotations
@@ -58,8 +61,8 @@ def make_server(session: Session) -> Server[Any]:
         return await _call(session, ctx, params)
 
     async def list_resources(_: Context, _params: object) -> types.ListResourcesResult:
-        found = await session.resources()
-        return types.ListResourcesResult(resources=[_resource(*one) for one in found])
+        resources = await session.resources()
+        return types.ListResourcesResult(resources=[_resource(*entry) for entry in resources])
 
     async def list_templates(_: Context, _params: object) -> types.ListResourceTemplatesResult:
         files = types.ResourceTemplate(uri_template=FILES, name="file", description=_FILES)
@@ -84,12 +87,14 @@ def make_server(session: Session) -> Server[Any]:
 
 
 async def serve_stdio(session: Session) -> None:
-    """Serve one client over stdin and stdout, until it hangs up.
+    """Serve one client over stdin and stdout, until the client hangs up.
 
-    Both are read and written on the loop: the SDK's own threads take a millisecond a message, and
-    one that waits for a line can't be cancelled. What else is printed here goes to stderr.
+    Both are read and written on the loop. The SDK would use threads, which take a millisecond for
+    each message, and a thread that waits for a line can't be cancelled. From now on file
+    descriptor 1 is stderr, so that nothing that is printed here gets between the messages.
     """
-    server, loop = make_server(session), asyncio.get_running_loop()
+    server = make_server(session)
+    loop = asyncio.get_running_loop()
     wires = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     os.dup2(2, 1)
@@ -106,7 +111,7 @@ async def serve_stdio(session: Session) -> None:
 
 
 class _Lines:
-    """Stdin by lines, as the SDK reads a file; one that is too long is the last."""
+    """The lines of stdin, in the form that the SDK reads; a line that is too long is the end."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -125,7 +130,7 @@ class _Lines:
 
 
 class _Out:
-    """Stdout, as the SDK writes a file; a client that is gone is told nothing."""
+    """Stdout, in the form that the SDK writes to. If the client is gone, it writes nothing."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -142,6 +147,7 @@ class _Out:
 
 
 def _tools() -> list[types.Tool]:
+    """Return the tools for a client. The docstring of a tool's struct is its description."""
     return [
         types.Tool(
             name=name,
@@ -154,18 +160,20 @@ def _tools() -> list[types.Tool]:
 
 
 def _hints(name: str, *, reads: bool) -> types.ToolAnnotations:
-    """Return what the protocol does not take for granted of a tool."""
+    """Return the hints on a tool that differ from the protocol's defaults."""
     if reads:
         return types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
     destroys = name in ("reset", "undo")
     return types.ToolAnnotations(destructive_hint=destroys, open_world_hint=False)
 
 
-#: Bounds that no model comes near; a call beyond one is refused with what it is.
+#: Bounds that are left out of the schema: no model comes near them. A call that exceeds one is
+#: refused, and the message says what the bound is.
 _OWN_BOUNDS: Final = frozenset({"exclusiveMinimum", "maxItems", "maxLength", "maximum", "minItems"})
 
 
 def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments."""
     (schema,), _ = msgspec.json.schema_components([kind], ref_template="{name}")
     own = msgspec.json.schema(kind)["$defs"][schema["$ref"]]
     fields = {name: _field_schema(field) for name, field in own["properties"].items()}
@@ -174,16 +182,16 @@ def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _field_schema(field: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of one argument, without what a model learns nothing from.
+    """Return the schema of one argument, without parts that tell a model nothing.
 
-    Each list of tools is in each request of a client's to its model. What a field may be besides
-    null is all that it may be: whoever wants null leaves it out.
+    It is short because clients send the list of tools with each request to their model. The type
+    null is left out: a model omits the argument instead.
     """
     kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
-    found = kinds[0] if len(kinds) == 1 else field
+    shown = kinds[0] if len(kinds) == 1 else field
     return {
         key: value
-        for key, value in found.items()
+        for key, value in shown.items()
         if key not in _OWN_BOUNDS and (key != "default" or value)
     }
 
@@ -191,15 +199,18 @@ def _field_schema(field: dict[str, Any]) -> dict[str, Any]:
 async def _call(
     session: Session, ctx: Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
-    """Begin a tool's call, or go on with one, up to its reply or to a question."""
+    """Begin a tool's call, or go on with one, until it has a reply or a question.
+
+    Where the server can send requests, it puts the questions itself and returns the reply.
+    """
     if params.request_state is not None:
         call = session.resume(params.request_state)
         if call is None:
             return _result(Reply("Nothing waits for this answer any more.", failed=True))
-        if (asked := call.question) is not None:
-            given = (params.input_responses or {}).get(asked.token)
-            if given is not None:  # else it is an answer to an earlier question
-                asked.answer(_answer(given))
+        if (question := call.question) is not None:
+            given = (params.input_responses or {}).get(question.token)
+            if given is not None:  # else the client answers a question that was closed before
+                question.answer(_answer(given))
     else:
         try:
             call = session.begin(
@@ -211,21 +222,21 @@ async def _call(
         except (msgspec.ValidationError, CellblockError) as error:
             return _result(Reply(encodable(f"{params.name}: {error}"[:1_000]), failed=True))
     try:
-        found = await call.next()
-        while isinstance(found, Question):
+        step = await call.next()
+        while isinstance(step, Question):
             if not ctx.session.can_send_request:
-                return _input_required(call, found)
-            await _put(ctx, found)
-            found = await call.next()
+                return _input_required(call, step)
+            await _put(ctx, step)
+            step = await call.next()
     except BaseException:
-        session.end(call)  # cancelled, or the client is gone: nobody waits for it
+        session.end(call)  # cancelled, or the client is gone: nobody waits for the reply
         raise
     session.end(call)
-    return _result(found)
+    return _result(step)
 
 
 def _reporter(ctx: Context) -> Callable[[str], Awaitable[None]] | None:
-    """Return what reports progress, for a client that wants to hear of it."""
+    """Return a function that reports progress, or None if the client did not ask for progress."""
     if "progress_token" not in (ctx.meta or {}):
         return None
     number = 0
@@ -242,10 +253,10 @@ def _result(reply: Reply) -> types.CallToolResult:
     content: list[types.ContentBlock] = [types.TextContent(text=reply.text)]
     content += [types.ImageContent(data=one.data, mime_type=one.mime_type) for one in reply.images]
     content += [
-        types.ResourceLink(uri=one.uri, name=one.name, mime_type=one.mime_type, size=one.size)
-        for one in reply.links
+        types.ResourceLink(uri=link.uri, name=link.name, mime_type=link.mime_type, size=link.size)
+        for link in reply.links
     ]
-    # Some clients hand their model the structured content alone.
+    # The text is in the structured content too: some clients give their model nothing else.
     data = {**reply.data, "text": reply.text} if reply.data else None
     return types.CallToolResult(content=content, structured_content=data, is_error=reply.failed)
 
@@ -254,47 +265,49 @@ def _result(reply: Reply) -> types.CallToolResult:
 
 
 def _can_ask(ctx: Context) -> bool:
-    """Whether the client shows forms to a person."""
+    """Return whether the client can show forms to a person."""
     capabilities = ctx.session.client_capabilities
     elicitation = None if capabilities is None else capabilities.elicitation
-    # With neither of the two named, a client means forms.
+    # A client that names neither form nor url supports forms.
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
 def _form(question: Question) -> types.ElicitRequestFormParams:
+    """Return the form of a question: its text, and its answers to choose from."""
     offers = list(question.offers)
     answer = {
         "type": "string",
         "title": "May it?",
         "enum": offers,
-        "enumNames": [_LABELS[one] for one in offers],
+        "enumNames": [_LABELS[offer] for offer in offers],
     }
     schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
     return types.ElicitRequestFormParams(message=encodable(question.text), requested_schema=schema)
 
 
 def _input_required(call: ToolCall, question: Question) -> types.InputRequiredResult:
+    """Return the result that hands a question to the client, which calls again with the answer."""
     call.is_handed_out = True
-    asked = types.ElicitRequest(params=_form(question))
+    request = types.ElicitRequest(params=_form(question))
     return types.InputRequiredResult(
-        input_requests={question.token: asked}, request_state=call.token
+        input_requests={question.token: request}, request_state=call.token
     )
 
 
 async def _put(ctx: Context, question: Question) -> None:
-    """Put a question to the person, until that is answered or nobody waits for it."""
-    asking = asyncio.ensure_future(_elicit(ctx, question))
-    either: set[asyncio.Future[Any]] = {asking, question.closed}
+    """Put a question to the person, until it is answered or closed."""
+    elicitation = asyncio.ensure_future(_elicit(ctx, question))
+    either: set[asyncio.Future[Any]] = {elicitation, question.closed}
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if asking.done():
-            question.answer(asking.result())
+        if elicitation.done():
+            question.answer(elicitation.result())
     finally:
-        asking.cancel()
+        elicitation.cancel()
 
 
 async def _elicit(ctx: Context, question: Question) -> object:
-    """Return a person's answer; a client that can't ask after all says no."""
+    """Return the person's answer; "no" if the client turns out to be unable to ask."""
     form = _form(question)
     try:
         result = await ctx.session.elicit_form(
@@ -314,27 +327,28 @@ def _answer(result: object) -> object:
 # --- resources ------------------------------------------------------------------------------------
 
 
-def _resource(link: Link, what: str) -> types.Resource:
+def _resource(link: Link, description: str) -> types.Resource:
     return types.Resource(
         uri=link.uri,
         name=link.name,
-        description=what,
+        description=description,
         mime_type=link.mime_type,
         size=link.size or None,
     )
 
 
 async def _read(session: Session, uri: str) -> types.ReadResourceResult:
+    """Return a resource's contents. Raises MCPError."""
     try:
-        found = await session.read(uri)
+        contents = await session.read(uri)
     except KeyError:
         message = f"No such resource: {encodable(uri[:200])}"
         raise MCPError(types.INVALID_PARAMS, message) from None
     except CellblockError as error:
         raise MCPError(types.INTERNAL_ERROR, encodable(str(error))) from None
-    if found.blob is None:
-        text = types.TextResourceContents(uri=uri, mime_type=found.mime_type, text=found.text)
+    if contents.blob is None:
+        text = types.TextResourceContents(uri=uri, mime_type=contents.mime_type, text=contents.text)
         return types.ReadResourceResult(contents=[text])
-    data = base64.b64encode(found.blob).decode()
-    blob = types.BlobResourceContents(uri=uri, mime_type=found.mime_type, blob=data)
+    data = base64.b64encode(contents.blob).decode()
+    blob = types.BlobResourceContents(uri=uri, mime_type=contents.mime_type, blob=data)
     return types.ReadResourceResult(contents=[blob])

@@ -1,4 +1,15 @@
-"""One client's session: a sandbox, the tools and resources over it, and questions to a person."""
+"""One client's session: a sandbox, the tools and resources over it, and questions to a person.
+
+``mcp.server`` translates between this module and the SDK. The first part declares the tools, a
+struct for each. Then come the values that tools return, and the state of a call:
+
+    Session.begin ─> ToolCall ─ next() ─> Reply                    the call has ended
+                                └───────> Question ─ answer() ─┐   the call waits for a person
+                                    ^──────────────────────────┘
+
+``Session`` serves one call after the other, each in a task of its own, so that a call goes on while
+a person is asked. The last part makes texts of results, for the model and for the person.
+"""
 
 from __future__ import annotations
 
@@ -52,53 +63,61 @@ if TYPE_CHECKING:
     from cellblock.host.services.exchange import File
 
 
-#: Characters of one reply's text, and of a progress notification's.
+#: Characters of a reply's text, and of a progress notification.
 MAX_TEXT: Final = 16_000
 MAX_PROGRESS: Final = 1_000
-#: Characters of where the rest of a reply is.
+#: Characters of the note that says where the rest of a reply is.
 _MAX_WHERE: Final = 400
-#: Characters of all that is explained at once, and of why a cell was refused among it at least.
+#: In an explanation of everything: the least characters for why a cell was refused.
 MIN_REFUSAL: Final = 1_000
-#: Images that can be read as resources, and bytes of all of them. A reply has smaller versions.
+#: Pictures in full size that can be read as resources, and the characters of all of them. A reply
+#: has smaller versions.
 MAX_PLOTS: Final = 32
 MAX_PLOT_BYTES: Final = 32 << 20
-#: Bytes of a file that is read as a resource; artifacts, and files of cells, that are listed.
+#: Bytes of a file that is read as a resource.
 MAX_ARTIFACT: Final = 4 << 20
+#: Artifacts, and files of cells, that are listed as resources.
 MAX_ARTIFACTS: Final = 200
 MAX_FILES: Final = 200
-#: Calls under way, those that wait for a person among them.
+#: Calls under way, those that wait for a person included.
 MAX_CALLS: Final = 32
-#: Records of the audit log and bytes of them, variables and changes that are shown.
+#: Records of the audit log that the resource has, and their bytes.
 MAX_RECORDS: Final = 100
 MAX_LOG: Final = 1 << 20
+#: Variables and changes that a reply lists.
 MAX_VARIABLES: Final = 200
 MAX_CHANGES: Final = 100
-#: Characters of what is said of questions, and seconds that a cell may be given.
 MAX_NOTES: Final = 2_000
+#: Seconds that a cell's timeout may have.
 MAX_SECONDS: Final = 1_000_000
-#: Characters of a cell's source in a question, and seconds that a question stays open.
+#: Characters of a cell's source in a question.
 MAX_SOURCE: Final = 2_000
+#: Seconds that a question stays open.
 ANSWER_TIMEOUT: Final = 600.0
 #: Characters of arguments that are put into one line of a question.
 MAX_ARGUMENTS: Final = 160
-#: Seconds that it has left once its client has made another call instead of coming back.
+#: Seconds that a question has left if its client makes another call instead of answering it.
 AWAY_TIMEOUT: Final = 60.0
-#: Cells that run side by side (``TryVariants`` says so), and characters told of each; branches
-#: that are open.
+#: Cells that run side by side; ``TryVariants`` tells the model.
 MAX_VARIANTS: Final = 8
+#: Branches that are open at once.
 MAX_BRANCHES: Final = 8
+#: Characters of the text of a variant.
 _OF_VARIANT: Final = 2_000
-#: A number that a cell ends with, NumPy's too, and characters of one.
+#: The repr of a number that a cell ends with, NumPy's scalars included.
 _NUMBER: Final = re.compile(r"(?:np\.\w+\()?([^()]+)\)?")
+#: Characters of such a repr.
 MAX_NUMBER: Final = 100
-#: A line of a question that is an argument whose value looks like no other one, however it is read,
-#: and does not go on in the next line, which a mark would say.
+#: A line of a question that is one argument. Its value has no comma or "=", so that it can't be
+#: taken for further arguments if it is put into a line with others, and no mark ("¬") that it goes
+#: on in the next line.
 _ARGUMENT: Final = re.compile(r"  \S+ = [^,=\u00ac]+")
 
 
-# --- what the model may ask -----------------------------------------------------------------------
+# --- the tools: their arguments, and as docstrings the descriptions that the model reads ----------
 
-#: What it is ``Fork`` says, once: the list of tools is in each request to a model.
+#: The name of a branch. ``Fork`` explains it, once, because clients send the list of tools with
+#: each request to their model.
 _OfBranch = Annotated[str, msgspec.Meta(max_length=40)]
 
 
@@ -190,7 +209,7 @@ class EarlierOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     branch: _OfBranch = ""
 
 
-#: The tools by name: what each takes, and whether it changes nothing.
+#: The tools by name: the struct of the arguments, and whether the tool only reads.
 TOOLS: Final[dict[str, tuple[type[msgspec.Struct], bool]]] = {
     "run_cell": (RunCell, False),
     "reset": (Reset, False),
@@ -205,12 +224,12 @@ TOOLS: Final[dict[str, tuple[type[msgspec.Struct], bool]]] = {
 }
 
 
-# --- what it gets ---------------------------------------------------------------------------------
+# --- replies and questions ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A resource of this session's that a reply names."""
+    """A link to a resource of this session."""
 
     uri: str
     name: str
@@ -220,7 +239,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A tool's reply: text for the model, images, and the same as data without the text."""
+    """A tool's reply: text for the model, how it ended as data, pictures, and links."""
 
     text: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -231,7 +250,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A resource's contents: text, or bytes."""
+    """The contents of a resource: text, or bytes in ``blob``."""
 
     mime_type: str
     text: str = ""
@@ -242,31 +261,32 @@ Answer = Literal["once", "session", "no"]
 
 
 class Question:
-    """Something that a person is to say; ``offers`` are the answers that there are, ``no`` first.
+    """A question to a person. ``offers`` are the possible answers, ``no`` first.
 
-    Whoever asked waits for ``answer`` to be called, and takes no answer for a no.
+    The call that asks waits until ``answer`` is called. If nobody answers in time, that is a no.
     """
 
     def __init__(self, text: str, offers: tuple[Answer, ...]) -> None:
-        self.text, self.offers = text, offers
-        #: Tells an answer to this question from one to any other.
+        self.text = text
+        self.offers = offers
+        #: The id by which the client says which question it answers.
         self.token = secrets.token_hex(16)
-        #: Done when it is answered, or nobody waits for that any more.
+        #: Done when the question is answered; cancelled when the call stops waiting for it.
         self.closed: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has answered, and somebody waits."""
+        """Whether the question is not answered, and its call still waits."""
         return not self.closed.done()
 
     def answer(self, answer: object) -> None:
-        """Give an answer; one that was not offered is a no."""
+        """Give an answer. An answer that was not offered means no."""
         if self.is_open:
-            found: list[Answer] = [one for one in self.offers if one == answer]
-            self.closed.set_result(found[0] if found else "no")
+            offered: list[Answer] = [offer for offer in self.offers if offer == answer]
+            self.closed.set_result(offered[0] if offered else "no")
 
     async def wait(self) -> Answer:
-        """Return the answer."""
+        """Return the answer, or "no" after ``ANSWER_TIMEOUT``."""
         try:
             return await asyncio.wait_for(self.closed, ANSWER_TIMEOUT)
         except TimeoutError:
@@ -274,30 +294,35 @@ class Question:
 
 
 class ToolCall:
-    """A tool's call under way, in a task of its own: it goes on while a person is asked.
+    """A tool's call under way, in a task of its own, which goes on while a person is asked.
 
-    ``can_ask`` says whether the client that made it can ask a person.
+    ``can_ask`` says whether the client that made the call can ask a person.
     """
 
     def __init__(self, *, can_ask: bool) -> None:
         self.can_ask = can_ask
-        #: Names this call to the client that is to come back with a person's answer.
+        #: The id by which the client says which call it goes on with (``Session.resume``).
         self.token = secrets.token_hex(16)
+        #: The question that the call waits for, if it waits for one.
         self.question: Question | None = None
-        #: Whether its questions are handed out, to a client that is to come back with the answers.
+        #: Whether questions are handed to the client, which makes another call with the answer.
         self.is_handed_out = False
-        #: Variants ask at the same time; the person is asked one thing after the other.
+        #: Variants may ask at the same time, but the person is asked one question at a time.
         self._asking = asyncio.Lock()
+        #: Set when there is a question or a reply.
         self._changed = asyncio.Event()
         self._task: asyncio.Task[Reply] | None = None
 
     def start(self, work: Coroutine[Any, Any, Reply]) -> None:
-        """Begin."""
+        """Start the task that does ``work``."""
         self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(lambda _: self._changed.set())
 
     async def ask(self, text: str, *offers: Answer) -> Answer:
-        """Have a person asked, by whoever waits in ``next``."""
+        """Return a person's answer, or "no". Whoever waits in ``next`` puts the question.
+
+        ``offers`` are the answers beside "no".
+        """
         async with self._asking:
             self.question = question = Question(text, ("no", *offers))
             self._changed.set()
@@ -307,7 +332,7 @@ class ToolCall:
                 self.question = None
 
     async def next(self) -> Reply | Question:
-        """Wait for the reply, or a question that is to be put before there is one."""
+        """Wait until there is a reply, or a question to put first, and return it."""
         while True:
             if self._task is not None and self._task.done():
                 return self._task.result()
@@ -318,36 +343,43 @@ class ToolCall:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is a reply, taken or not."""
+        """Whether the call has its reply, taken or not."""
         return self._task is not None and self._task.done()
 
     def cancel(self) -> None:
-        """Give up: a cell is interrupted, and killed if it goes on."""
+        """Cancel the call. Its cell is interrupted, and killed if it goes on."""
         if self._task is not None:
             self._task.cancel()
 
 
 class Session:
-    """One client's sandbox. ``open`` begins to start it; the first tool waits until it is ready."""
+    """One client's session over one sandbox of a pool.
+
+    ``open`` starts the sandbox in the background; the first tool waits until it is ready.
+    """
 
     def __init__(self, pool: AsyncSandboxPool) -> None:
         self._pool = pool
-        pool.answered_by, pool.kept_by = PERSON, tables.BY_TOOL
+        pool.answered_by = PERSON
+        pool.kept_by = tables.BY_TOOL
         self._sandbox: AsyncSandbox | None = None
-        #: Forks that share its files, by name.
+        #: The open branches, by name: forks that share the sandbox's files.
         self._branches: dict[str, AsyncSandbox] = {}
         self._opening: asyncio.Task[AsyncSandbox] | None = None
-        #: One tool at a time has the sandbox.
+        #: Held by the call that uses the sandbox.
         self._lock = asyncio.Lock()
+        #: That call.
         self._running: ToolCall | None = None
+        #: The calls under way, by token.
         self._calls: dict[str, ToolCall] = {}
-        #: What came of the last call that ran cells; several of variants of which none was kept.
+        #: The result of the last call that ran cells. It has several results if the call ran
+        #: variants and kept none.
         self._last: tuple[Result, ...] = ()
         self._plots: deque[tuple[int, Image]] = deque()
         self._plot_numbers = itertools.count(1)
         self._artifacts: dict[str, Artifact] = {}
         self._artifact_numbers = itertools.count(1)
-        #: What cells made or changed, as it was when no call was under way.
+        #: The files that cells made or changed, listed when no call was under way.
         self._files: tuple[File, ...] = ()
         self._told_changes = ToldChanges()
 
@@ -359,15 +391,16 @@ class Session:
         await self.close()
 
     def open(self) -> None:
-        """Begin to start the sandbox."""
+        """Start the sandbox in the background."""
         self._opening = asyncio.get_running_loop().create_task(self._start())
-        # Whoever needs it is told why there is none; if nobody does, nobody is.
+        # Read the exception, so that asyncio does not log it: `sandbox` raises it in any call that
+        # needs the sandbox.
         self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _start(self) -> AsyncSandbox:
+        """Open a sandbox. After a reset, its log counts together with the former sandbox's."""
         await self._pool.open()
         asks = self._pool.config.policy.approvals == "prompt"
-        # A pool whose sandboxes can't share a zygote has each open one of its own.
         former = self._sandbox
         self._sandbox = sandbox = self._pool.sandbox(approve=self._approve if asks else None)
         if former is not None:
@@ -376,13 +409,13 @@ class Session:
         return sandbox
 
     async def sandbox(self) -> AsyncSandbox:
-        """Return the sandbox, once it is ready. Raises CellblockError."""
+        """Return the sandbox when it is ready. Raises CellblockError if there is none."""
         if self._opening is None:
             raise CellblockError("the session has ended")
         return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
-        """End the sandbox, and all calls."""
+        """Cancel all calls, and close the sandbox."""
         for call in tuple(self._calls.values()):
             call.cancel()
         opening, self._opening = self._opening, None
@@ -402,65 +435,72 @@ class Session:
         can_ask: bool,
         report: Callable[[str], Awaitable[None]] | None = None,
     ) -> ToolCall:
-        """Begin a tool's call; ``report`` gets what a cell says as it runs.
+        """Begin a tool's call. The caller must end it with ``end``.
 
-        Whoever begins it ends it. Raises KeyError for no such tool, CellblockError for too many
-        calls, msgspec.ValidationError for arguments that don't fit.
+        ``report`` is awaited with pieces of the text that a cell prints while it runs. Raises
+        KeyError for an unknown tool, msgspec.ValidationError for arguments that don't fit, and
+        CellblockError if too many calls are under way.
         """
         kind, _ = TOOLS[name]
-        # Some clients send null for what their model has left out (CrewAI).
+        # Some clients (CrewAI) send null for arguments that their model omitted.
         given = {key: value for key, value in arguments.items() if value is not None}
-        asked = msgspec.convert(given, kind)
+        request = msgspec.convert(given, kind)
         if len(self._calls) >= MAX_CALLS:
-            # Those that ended, and whose client has not come back for the reply, are forgotten.
-            self._calls = {token: one for token, one in self._calls.items() if not one.has_ended}
+            # Forget calls that have ended, but whose clients did not come back for the reply.
+            self._calls = {
+                token: other for token, other in self._calls.items() if not other.has_ended
+            }
         if len(self._calls) >= MAX_CALLS:
             raise CellblockError(f"{MAX_CALLS} calls are under way: wait for one of them")
-        for one in self._calls.values():
-            if one.question is not None and one.is_handed_out:
-                asyncio.get_running_loop().call_later(AWAY_TIMEOUT, one.question.answer, "no")
+        # A call whose question was handed to the client holds the sandbox. If the client makes
+        # another call instead of answering, the question is closed before long.
+        for other in self._calls.values():
+            if other.question is not None and other.is_handed_out:
+                asyncio.get_running_loop().call_later(AWAY_TIMEOUT, other.question.answer, "no")
         call = ToolCall(can_ask=can_ask)
         self._calls[call.token] = call
-        call.start(self._serve(call, asked, report))
+        call.start(self._serve(call, request, report))
         return call
 
     def resume(self, token: str) -> ToolCall | None:
-        """Return the call that waits for a person's answer."""
+        """Return the call with this token, or None if it has ended."""
         return self._calls.get(token)
 
     def end(self, call: ToolCall) -> None:
-        """Forget a call whose reply was taken; give up one that nobody waits for."""
+        """Forget a call, and cancel it if it has no reply yet."""
         self._calls.pop(call.token, None)
         call.cancel()
 
     async def _serve(
-        self, call: ToolCall, asked: Any, report: Callable[[str], Awaitable[None]] | None
+        self, call: ToolCall, request: Any, report: Callable[[str], Awaitable[None]] | None
     ) -> Reply:
+        """Return a call's reply, once it is the call's turn."""
         async with self._lock:
             self._running = call
             try:
-                return await self._answer(call, asked, report)
+                return await self._answer(call, request, report)
             except CellblockError as error:
                 return _failed(str(error))
             finally:
                 self._running = None
 
     async def _answer(
-        self, call: ToolCall, asked: Any, report: Callable[[str], Awaitable[None]] | None
+        self, call: ToolCall, request: Any, report: Callable[[str], Awaitable[None]] | None
     ) -> Reply:
+        """Return the reply to ``request``, which is one of the structs of ``TOOLS``."""
         sandbox = await self.sandbox()
-        match asked:
+        match request:
             case RunCell():
-                reply = await self._run_cell(sandbox, call, asked, report)
+                reply = await self._run_cell(sandbox, call, request, report)
             case Undo(cells=cells, branch=branch):
-                where = self._branch(sandbox, branch)
+                target = self._branch(sandbox, branch)
                 self._last = ()
-                undone = await where.execute(f"%undo {cells}", may_ask=False)
-                reply = await self._told(where, undone)
+                undone = await target.execute(f"%undo {cells}", may_ask=False)
+                reply = await self._reply_of(target, undone)
             case Fork(name=name, action=action):
                 reply = await self._fork(sandbox, name, action)
             case TryVariants():
-                reply = await self._try_variants(sandbox, call, asked)
+                reply = await self._try_variants(sandbox, call, request)
             case Reset():
                 reply = await self._reset(sandbox)
             case Variables(branch=branch):
@@ -476,77 +516,85 @@ class Session:
                 is_page = cell is not None and shown.startswith(Heading.PAGE.format(number=cell))
                 reply = Reply(_bounded(_page(shown) if is_page else shown))
             case _:
-                reply = self._explain(sandbox, asked.topic)
+                reply = self._explain(sandbox, request.topic)
         return reply
 
     def _branch(self, sandbox: AsyncSandbox, name: str) -> AsyncSandbox:
-        """Return the sandbox of a branch; the session's own for no name."""
+        """Return the sandbox of a branch, or the session's own if ``name`` is empty."""
         if name and name not in self._branches:
             known = ", ".join(self._branches) or "none"
             raise CellblockError(f"there is no branch {name!r}; there are: {known}")
         return self._branches[name] if name else sandbox
 
     async def _fork(self, sandbox: AsyncSandbox, name: str, action: str) -> Reply:
-        """Start a branch, go on from one, or end one."""
+        """Start, pick or drop a branch."""
         if action != "start":
             fork = self._branch(sandbox, name)
             if action == "pick":
                 await sandbox.go_on_from(fork)
             del self._branches[name]
             await fork.close()
-            told = Heading.DROPPED.format(name=name)
+            text = Heading.DROPPED.format(name=name)
             if action == "pick":
-                told = f"{Heading.PICKED.format(name=name)}, which has ended. Branches: "
+                text = f"{Heading.PICKED.format(name=name)}, which has ended. Branches: "
         else:
             if name in self._branches:
                 raise CellblockError(f"there is a branch {name!r} already: pick or drop it first")
             if len(self._branches) >= MAX_BRANCHES:
                 raise CellblockError(f"{MAX_BRANCHES} branches are open: pick or drop one first")
             (self._branches[name],) = await sandbox.fork(shares_files=True)
-            told = f"{Heading.BRANCHED.format(name=name)}. Branches: "
+            text = f"{Heading.BRANCHED.format(name=name)}. Branches: "
         branches = list(self._branches)
-        return Reply(f"{told}{', '.join(branches) or 'none'}.", {"branches": branches})
+        return Reply(f"{text}{', '.join(branches) or 'none'}.", {"branches": branches})
 
     async def _try_variants(
-        self, sandbox: AsyncSandbox, call: ToolCall, asked: TryVariants
+        self, sandbox: AsyncSandbox, call: ToolCall, request: TryVariants
     ) -> Reply:
-        """Run variants, and return what came of each, with the first pictures of them all."""
+        """Run variants. Return the results of all, with the first pictures among them."""
         self._last = ()
-        choose, codes = functools.partial(_choose, asked.keep), map(without_fence, asked.codes)
+        choose = functools.partial(_choose, request.keep)
+        codes = map(without_fence, request.codes)
         assigned = list[str]()
 
         async def look(fork: AsyncSandbox, result: Result) -> None:
             assigned.append(await _assigned(fork, result))
 
-        found = await sandbox.look_at_variants(
-            list(codes), choose, timeout=asked.timeout, look=look
+        variants = await sandbox.look_at_variants(
+            list(codes), choose, timeout=request.timeout, look=look
         )
-        self._last = found.results if found.kept is None else (found.results[found.kept],)
-        shown, images = list[_Variant](), list[Image]()
-        most = MAX_PLOTS // max(1, len(found.results))
-        for one, name in zip(found.results, assigned, strict=True):
-            plots = await in_thread(list, pictures(one))
+        self._last = (
+            variants.results if variants.kept is None else (variants.results[variants.kept],)
+        )
+        shown = list[_Variant]()
+        images = list[Image]()
+        most = MAX_PLOTS // max(1, len(variants.results))
+        for result, sentence in zip(variants.results, assigned, strict=True):
+            plots = await in_thread(list, pictures(result))
             links = tuple(map(self._add_plot, plots[:most]))
-            got = await sandbox.images(one) if links and len(images) < MAX_IMAGES else ()
-            got = got[: MAX_IMAGES - len(images)]
-            sent, more = tuple(each.number for each in got), len(plots) - len(links)
-            shown.append(_Variant(one, name, links, sent, more))
-            images += got
+            small = await sandbox.images(result) if links and len(images) < MAX_IMAGES else ()
+            small = small[: MAX_IMAGES - len(images)]
+            sent = tuple(image.number for image in small)
+            more = len(plots) - len(links)
+            shown.append(_Variant(result, sentence, links, sent, more))
+            images += small
         staged = await self._newly_staged(sandbox, call)
-        return await in_thread(_variants, found.kept, shown, images, staged)
+        return await in_thread(_variants, variants.kept, shown, images, staged)
 
     async def _run_cell(
         self,
         sandbox: AsyncSandbox,
         call: ToolCall,
-        asked: RunCell,
+        request: RunCell,
         report: Callable[[str], Awaitable[None]] | None,
     ) -> Reply:
-        where = self._branch(sandbox, asked.branch)
+        """Run a cell in the sandbox or in a branch, and return its reply."""
+        target = self._branch(sandbox, request.branch)
         self._last = ()
-        result = await self._run(where, asked.code, asked.timeout, report)
-        assigned = await _assigned(where, result)
-        return await self._told(where, result, assigned, await self._newly_staged(sandbox, call))
+        result = await self._run(target, request.code, request.timeout, report)
+        assigned = await _assigned(target, result)
+        return await self._reply_of(
+            target, result, assigned, await self._newly_staged(sandbox, call)
+        )
 
     async def _run(
         self,
@@ -555,23 +603,29 @@ class Session:
         seconds: float | None,
         report: Callable[[str], Awaitable[None]] | None,
     ) -> Result:
+        """Run a cell, and report its progress meanwhile if ``report`` is given."""
         if report is None:
             return await sandbox.execute(without_fence(code), timeout=seconds)
-        said = Progress(report)
-        reporting = asyncio.get_running_loop().create_task(said.serve())
+        progress = Progress(report)
+        reporting = asyncio.get_running_loop().create_task(progress.serve())
         try:
-            return await sandbox.execute(without_fence(code), timeout=seconds, on_output=said.add)
+            return await sandbox.execute(
+                without_fence(code), timeout=seconds, on_output=progress.add
+            )
         finally:
             reporting.cancel()
 
     async def _reset(self, sandbox: AsyncSandbox) -> Reply:
+        """Close the sandbox and its branches, and open another sandbox."""
         sandbox.check_budgets("reset is", "Delete the variables instead, or undo cells.")
-        staged, left = sandbox.listable, ""
+        staged = sandbox.listable
+        left = ""
         if staged is not None and await in_thread(staged.is_written_to):
             left = f" A person can keep what was staged: cellblock changes keep {staged.id}"
         await sandbox.close()
         self._branches.clear()
-        self._last, self._files = (), ()
+        self._last = ()
+        self._files = ()
         self._told_changes = ToldChanges()
         self.open()
         await self.sandbox()
@@ -580,31 +634,38 @@ class Session:
     # --- results ----------------------------------------------------------------------------------
 
     async def _newly_staged(self, sandbox: AsyncSandbox, call: ToolCall) -> str:
-        """Return lines on staged files that changed since the last reply."""
+        """Return lines on the staged files that changed since the last reply, or ""."""
         staged = sandbox.listable
         if staged is None:
             return ""
         how = "The tool keep asks a person to do the same in the project."
-        if not call.can_ask:  # nothing behind the command: it is pasted
+        if not call.can_ask:  # the command ends the text, so that it can be pasted
             command = f"cellblock changes keep {staged.id}"
             how = f"In a terminal a person can do the same in the project: {command}"
         return await in_thread(self._told_changes.news, staged, how)
 
-    async def _told(
+    async def _reply_of(
         self, sandbox: AsyncSandbox, result: Result, assigned: str = "", staged: str = ""
     ) -> Reply:
-        """Return a cell's result as a reply; what that leaves out, the tool ``output`` has."""
+        """Return the reply on a cell's result. What it leaves out can be read by the tool output.
+
+        ``assigned`` and ``staged`` are lines that are added to the text.
+        """
         self._last = (result,)
         images = await sandbox.images(result)
-        found = await in_thread(list, pictures(result))
-        plots = [(image, self._add_plot(image)) for image in found[:MAX_PLOTS]]
+        all_pictures = await in_thread(list, pictures(result))
+        plots = [(image, self._add_plot(image)) for image in all_pictures[:MAX_PLOTS]]
         artifacts = [self._add_artifact(one) for one in result.artifacts[:MAX_ARTIFACTS]]
-        # Some clients hand their model the text or the data alone, without the pictures themselves.
+        # The text names the pictures' resources, because some clients give their model only the
+        # text or the data, without the pictures.
         uris = [link.uri for _, link in plots]
-        missing = not_sent(uris, (one.number for one in images), more=len(found) - len(plots))
+        missing = not_sent(
+            uris, (one.number for one in images), more=len(all_pictures) - len(plots)
+        )
         notes = [assigned, _pictures_at(uris), missing, staged]
         text, is_whole = await in_thread(_text_of, result, MAX_TEXT - _length(notes))
         if not is_whole:
+            # After `clear_output`, positions in the text are not positions in the streams.
             cleared = any(one.kind == "clear_output" for one in result.outputs)
             gaps = {} if cleared else before_gaps(text)
             if where := sandbox.keep_output(gaps, of_tool=True):
@@ -619,17 +680,19 @@ class Session:
         )
 
     def _add_plot(self, image: Image) -> Link:
+        """Keep a picture as a resource, and forget the oldest if there are too many."""
         number = next(self._plot_numbers)
         self._plots.append((number, image))
         while (
             len(self._plots) > MAX_PLOTS
-            or sum(len(one.data) for _, one in self._plots) > MAX_PLOT_BYTES
+            or sum(len(plot.data) for _, plot in self._plots) > MAX_PLOT_BYTES
         ) and len(self._plots) > 1:
             self._plots.popleft()
         return _plot_link(number, image)
 
     def _add_artifact(self, artifact: Artifact) -> Link:
-        known = (key for key, one in self._artifacts.items() if one.path == artifact.path)
+        """List an artifact as a resource; a file that is written again keeps its number."""
+        known = (key for key, other in self._artifacts.items() if other.path == artifact.path)
         number = next(known, None) or f"{next(self._artifact_numbers)}"
         self._artifacts[number] = artifact
         while len(self._artifacts) > MAX_ARTIFACTS:
@@ -637,6 +700,7 @@ class Session:
         return _artifact_link(number, artifact)
 
     def _explain(self, sandbox: AsyncSandbox, topic: str) -> Reply:
+        """Return why the last cell was refused, what the policy allows, and the tools."""
         parts = list[str]()
         if topic in ("all", "tools"):
             parts.append(tools_text(sandbox))
@@ -644,17 +708,20 @@ class Session:
             parts.append(policy_text(sandbox))
         if topic in ("all", "refusal"):
             room = max(MIN_REFUSAL, MAX_EXPLAINED - sum(len(part) + 2 for part in parts))
-            failed = [one for one in self._last if not one.success]
-            why = [ending(one, room // len(failed) - 2) for one in failed]
+            failed = [result for result in self._last if not result.success]
+            why = [ending(result, room // len(failed) - 2) for result in failed]
             parts = [*(why or [str(Heading.NOT_REFUSED)]), *parts]
-        # Of a topic by itself there is more.
+        # A single topic is explained at greater length.
         most = MAX_EXPLAINED if topic == "all" else MAX_TEXT
         return Reply(_bounded(clipped("\n\n".join(parts), most)))
 
-    # --- what takes a person's consent ------------------------------------------------------------
+    # --- questions to the person at the client ----------------------------------------------------
 
     async def _approve(self, request: ApprovalRequest) -> str | No:
-        """Ask the person at the client; where nobody can be asked, say what the operator can do."""
+        """Return the person's answer to a cell's request. Called by the sandbox, as ``approve``.
+
+        If nobody can be asked, the answer is a no that says what the operator can do.
+        """
         call = self._running
         if call is None or not call.can_ask:
             return _unasked(request)
@@ -665,7 +732,7 @@ class Session:
         return No(why=_NOT_ALLOWED, remedy=f"Do without {without}: {_NOT_ALLOWED}.")
 
     async def _keep(self, call: ToolCall, staged: Staged | None, paths: Sequence[str]) -> Reply:
-        """Keep what a person says yes to: exactly what was shown."""
+        """Ask the person to keep staged files, and keep exactly the content that was shown."""
         if staged is None:
             raise ChangesError("nothing is staged under this policy")
         chosen = await in_thread(staged.chosen, paths)
@@ -678,44 +745,50 @@ class Session:
                 f"terminal: cellblock changes keep {command}"
             )
         digests = await in_thread(lambda: changes.finish(keeping.digests(staged, chosen)))
-        wanted = of_keeping(chosen, digests, paths)
-        if not wanted.whole:
+        request = of_keeping(chosen, digests, paths)
+        if not request.whole:
             raise ChangesError(f"{Heading.NOT_KEPT}{too_many(chosen)}")
-        asks = f"May this session {wanted.asks}"
-        text = "\n".join([asks, *wanted.shown, "Yes, once: they are written to your project."])
+        asks = f"May this session {request.asks}"
+        text = "\n".join([asks, *request.shown, "Yes, once: they are written to your project."])
         if await call.ask(text, "once") == "no":
             raise ChangesError(f"{Heading.NOT_KEPT}{_NOT_ALLOWED}")
         exactly = keeping.token(chosen, digests)
         kept = await in_thread(
             lambda: keeping.keep(staged, paths, by="an MCP client's user", exactly=exactly)
         )
-        names = [visible(one.change.name) for one in kept]
+        names = [visible(entry.change.name) for entry in kept]
         return Reply(_listed(names), {"kept": names[:MAX_CHANGES]})
 
     # --- resources --------------------------------------------------------------------------------
 
     async def resources(self) -> list[tuple[Link, str]]:
-        """Return what can be read, and what each is; without waiting for a cell that runs."""
+        """Return the resources that can be read, each with a description.
+
+        Doesn't wait for a cell that runs: then the cells' files are those listed before.
+        """
         if self._opening is not None and self._opening.done() and not self._lock.locked():
-            async with self._lock:  # a call that comes meanwhile waits for this, not this for it
+            async with self._lock:  # free, so this doesn't wait; calls that come now wait for this
                 with contextlib.suppress(CellblockError):
                     sandbox = await self.sandbox()
                     if _shows_files(sandbox):
                         self._files = await sandbox.files(changed=True)
         fixed = [(Link(uri, name, kind, 0), what) for uri, name, kind, what in _RESOURCES]
-        plots = [(_plot_link(*one), "A picture that a cell showed.") for one in self._plots]
+        plots = [(_plot_link(*entry), "A picture that a cell showed.") for entry in self._plots]
+        artifacts = [
+            (_artifact_link(number, entry), "A file that a cell wrote, copied out.")
+            for number, entry in self._artifacts.items()
+        ]
         files = [
-            (_artifact_link(number, one), "A file that a cell wrote, copied out.")
-            for number, one in self._artifacts.items()
+            (_file_link(entry), "A file that cells made or changed.")
+            for entry in self._files[:MAX_FILES]
         ]
-        made = [
-            (_file_link(one), "A file that cells made or changed.")
-            for one in self._files[:MAX_FILES]
-        ]
-        return [*fixed, *plots, *files, *made]
+        return [*fixed, *plots, *artifacts, *files]
 
     async def read(self, uri: str) -> Contents:
-        """Return a resource's contents. Raises KeyError for none, CellblockError."""
+        """Return a resource's contents.
+
+        Raises KeyError if there is no such resource, and CellblockError if it can't be read.
+        """
         kind, _, name = uri.removeprefix(_SCHEME).partition("/")
         if not uri.startswith(_SCHEME):
             raise KeyError(uri)
@@ -730,7 +803,7 @@ class Session:
         return await self._of_session(sandbox, uri)
 
     async def _of_session(self, sandbox: AsyncSandbox, uri: str) -> Contents:
-        """Return the contents of a resource that each session has."""
+        """Return the contents of one of ``_RESOURCES``, which every session has."""
         if uri == f"{_SCHEME}policy":
             return Contents("text/plain", _bounded(_policy_text(sandbox)))
         if uri == f"{_SCHEME}enforcement":
@@ -747,22 +820,25 @@ class Session:
 
 
 class Progress:
-    """What a cell prints, handed on in pieces: at most ten a second, each bounded."""
+    """The text that a cell prints, reported in bounded pieces, at most ten a second."""
 
+    #: Seconds between two reports.
     _PAUSE: Final = 0.1
 
     def __init__(self, report: Callable[[str], Awaitable[None]]) -> None:
         self._report = report
-        self._text, self._more = "", asyncio.Event()
+        #: The text since the last report.
+        self._text = ""
+        self._more = asyncio.Event()
 
     def add(self, output: Output) -> None:
-        """Take an output; only the end of what is said at once is kept."""
+        """Take an output. If there is more text than a report may have, only its end is kept."""
         if output.kind == "stream":
             self._text = (self._text + str(output.content["text"]))[-MAX_PROGRESS:]
             self._more.set()
 
     async def serve(self) -> None:
-        """Report, until cancelled; a client that is gone is told nothing."""
+        """Report until cancelled, or until the client is gone."""
         with contextlib.suppress(Exception):
             while True:
                 await self._more.wait()
@@ -775,7 +851,7 @@ class Progress:
 # --- texts ----------------------------------------------------------------------------------------
 
 _SCHEME: Final = "cellblock://"
-#: Names any file where cells begin, by its name there (RFC 6570).
+#: The template of URIs of files, by their names in the folder where cells begin (RFC 6570).
 FILES: Final = f"{_SCHEME}files/{{+name}}"
 _RESOURCES: Final = (
     (f"{_SCHEME}policy", "policy", "text/plain", "The policy in force, as %policy shows it."),
@@ -796,7 +872,7 @@ _RESOURCES: Final = (
 
 
 def _bounded(text: str) -> str:
-    """Return text for a client: nothing in it moves a cursor, reorders a line or hides."""
+    """Return text for a client, bounded: no character moves a cursor, reorders a line or hides."""
     return encodable(clipped(verbatim_lines(without_styles(text)), MAX_TEXT))
 
 
@@ -805,55 +881,62 @@ def _failed(text: str) -> Reply:
 
 
 def _listed(kept: Sequence[str]) -> str:
-    head, more = Heading.KEPT.format(number=len(kept)), len(kept) - MAX_CHANGES
+    head = Heading.KEPT.format(number=len(kept))
+    more = len(kept) - MAX_CHANGES
     return _bounded("\n".join([head, *kept[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))]))
 
 
 def _text_of(result: Result, room: int) -> tuple[str, bool]:
-    """Return a result's text, and whether that is all; else there is room for where the rest is.
+    """Return a result's text, and whether it is whole. If not, it leaves room for a note on that.
 
-    It takes seconds for what some cells show: a thread's, for the loop serves other clients.
+    Called in a worker thread: the output of some cells takes seconds, and the loop serves other
+    clients.
     """
     text, is_whole = text_within(result, room)
     return (text, True) if is_whole else (result.to_string(room - _MAX_WHERE), False)
 
 
 def _data(result: Result, uris: list[str]) -> dict[str, Any]:
-    """Return how a cell ended, as data: what it said is in the text."""
-    found: dict[str, Any] = {"status": result.status, "execution_count": result.execution_count}
+    """Return how a cell ended, as data. Its output is in the text only."""
+    data: dict[str, Any] = {"status": result.status, "execution_count": result.execution_count}
     if result.error is not None:
-        found["error"] = {"type": result.error.type}
+        data["error"] = {"type": result.error.type}
     if result.denials:
-        found["denials"] = [{"rule": one.rule, "line": one.line} for one in result.denials[:20]]
+        data["denials"] = [
+            {"rule": denial.rule, "line": denial.line} for denial in result.denials[:20]
+        ]
     if result.stop is not None:
-        found["stop"] = {"why": result.stop.why, "variables": result.stop.state}
+        data["stop"] = {"why": result.stop.why, "variables": result.stop.state}
     if result.tool_calls:
-        found["tool_calls"] = len(result.tool_calls) + result.tool_calls_left_out
+        data["tool_calls"] = len(result.tool_calls) + result.tool_calls_left_out
     if result.left_out:
-        found["left_out"] = dict(result.left_out)
+        data["left_out"] = dict(result.left_out)
     if uris:
-        found["resources"] = uris
-    return found
+        data["resources"] = uris
+    return data
 
 
 def _choose(keep: str, results: Sequence[Result]) -> int | None:
-    """Return the number of the cell to keep; None where none succeeded, or gave a number."""
-    succeeded = [at for at, one in enumerate(results) if one.success]
+    """Return the index of the result to keep, or None if no cell succeeded, or gave a number."""
+    succeeded = [index for index, result in enumerate(results) if result.success]
     if keep == "first":
         return min(succeeded, default=None)
     numbers = dict[int, float]()
-    for at in succeeded:
+    for index in succeeded:
         with contextlib.suppress(ValueError):
-            shown = _NUMBER.fullmatch(clipped(results[at].result or "", MAX_NUMBER))
+            shown = _NUMBER.fullmatch(clipped(results[index].result or "", MAX_NUMBER))
             if shown and not math.isnan(number := float(shown[1])):
-                numbers[at] = number if keep == "largest" else -number
-    return max(numbers, key=lambda at: numbers[at], default=None)
+                numbers[index] = number if keep == "largest" else -number
+    return max(numbers, key=lambda index: numbers[index], default=None)
 
 
 def _why_none(results: Sequence[Result]) -> str:
-    """Return why no variant was kept, for which those that succeeded must have shown no number."""
+    """Return the reason why no variant was kept.
+
+    If any succeeded, the variants that succeeded ended in no number: else one would be kept.
+    """
     why = "none succeeded"
-    if any(one.success for one in results):
+    if any(result.success for result in results):
         why = "none that succeeded ends in an expression whose value is a number"
     return f"none, as {why}: variables are as they were"
 
@@ -864,48 +947,52 @@ def _pictures_at(uris: Sequence[str]) -> str:
 
 
 def _length(notes: Sequence[str]) -> int:
-    """Return how many characters notes take behind a text."""
+    """Return the number of characters that notes take after a text."""
     return sum(len(note) + 2 for note in notes if note)
 
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """What came of a variant: its pictures, and the numbers of those that the reply has."""
+    """The result of a variant, and its pictures."""
 
     result: Result
+    #: The sentence on the variable that it assigned, or "".
     assigned: str
+    #: The resources of its first pictures.
     plots: tuple[Link, ...]
+    #: The numbers of the pictures that the reply has.
     sent: tuple[int, ...]
-    #: Pictures beyond those.
+    #: The number of pictures that are no resources.
     more: int
 
 
 def _variants(
     kept: int | None, variants: Sequence[_Variant], images: Sequence[Image], staged: str
 ) -> Reply:
-    """Return what came of each variant; ``images`` are the first pictures of all of them."""
+    """Return the reply on all variants; ``images`` are the pictures that it has."""
     why = f"{kept + 1}" if kept is not None else _why_none([one.result for one in variants])
-    told = [f"{Heading.VARIANT_KEPT}{why}."]
-    is_cut, before = False, 0
-    for number, one in enumerate(variants, 1):
-        text, is_whole = text_within(one.result, _OF_VARIANT)
+    parts = [f"{Heading.VARIANT_KEPT}{why}."]
+    is_cut = False
+    before = 0
+    for number, variant in enumerate(variants, 1):
+        text, is_whole = text_within(variant.result, _OF_VARIANT)
         is_cut |= not is_whole
-        told.append(f"{Heading.VARIANT.format(number=number)}{text}")
-        names = [link.uri for link in one.plots]
-        notes = [one.assigned, _pictures_at(names), _sent_of(before, len(one.sent))]
-        told += filter(None, [*notes, not_sent(names, one.sent, more=one.more)])
-        before += len(one.sent)
+        parts.append(f"{Heading.VARIANT.format(number=number)}{text}")
+        names = [link.uri for link in variant.plots]
+        notes = [variant.assigned, _pictures_at(names), _sent_of(before, len(variant.sent))]
+        parts += filter(None, [*notes, not_sent(names, variant.sent, more=variant.more)])
+        before += len(variant.sent)
     if is_cut:
         cut = Heading.SHORTENED.format(number=f"{_OF_VARIANT:,}")
-        told.append(f"{cut} each: print less, or run the cell of one by run_cell.")
-    told += filter(None, [staged])
-    links = tuple(link for one in variants for link in one.plots)
-    text = _bounded("\n\n".join(told))
+        parts.append(f"{cut} each: print less, or run the cell of one by run_cell.")
+    parts += filter(None, [staged])
+    links = tuple(link for variant in variants for link in variant.plots)
+    text = _bounded("\n\n".join(parts))
     return Reply(text, images=tuple(images), links=links, failed=kept is None)
 
 
 def _sent_of(before: int, sent: int) -> str:
-    """Return which of a reply's pictures are a variant's, behind so many of others."""
+    """Return which of a reply's pictures are a variant's: ``sent``, after ``before`` others."""
     if not sent:
         return ""
     numbers = f"{before + 1}" if sent == 1 else f"{before + 1} to {before + sent}"
@@ -913,7 +1000,7 @@ def _sent_of(before: int, sent: int) -> str:
 
 
 async def _assigned(sandbox: AsyncSandbox, result: Result) -> str:
-    """Return a sentence on what a cell assigned that showed nothing, if there is one."""
+    """Return the sentence on the variable that a cell assigned without showing anything, or ""."""
     name = assigned_name(result)
     return assigned_text(name, await sandbox.variables()) if name else ""
 
@@ -922,78 +1009,86 @@ _LINES_OF_A_PAGE: Final = 2
 
 
 def _page(shown: str) -> str:
-    """Return a page of earlier output with the cell's text as it was printed, below the host's.
+    """Return a page of earlier output, with the cell's text marked so that no line is a heading.
 
-    The host's are a title, and which page of how many it is.
+    The first two lines are the host's: a title, and the number of the page.
     """
-    *said, text = shown.split("\n", _LINES_OF_A_PAGE)
-    return "\n".join([*said, beneath(text)]) if len(said) > 1 else shown
+    *hosts, text = shown.split("\n", _LINES_OF_A_PAGE)
+    return "\n".join([*hosts, beneath(text)]) if len(hosts) > 1 else shown
 
 
-def _variables(found: Sequence[Any]) -> Reply:
-    shown = found[:MAX_VARIABLES]
+def _variables(variables: Sequence[Any]) -> Reply:
+    """Return the reply that lists variables."""
+    shown = variables[:MAX_VARIABLES]
     lines = list(map(variable_line, shown))
-    if len(found) > len(shown):
-        lines.append(f"and {len(found) - len(shown)} more")
+    if len(variables) > len(shown):
+        lines.append(f"and {len(variables) - len(shown)} more")
     data = [
-        {"name": v.name, "type": v.type, "shape": shape_words(v)}
-        | ({"bytes": v.size} if v.size else {})
-        for v in shown
+        {"name": variable.name, "type": variable.type, "shape": shape_words(variable)}
+        | ({"bytes": variable.size} if variable.size else {})
+        for variable in shown
     ]
     return Reply(_bounded("\n".join(lines) or str(Heading.NO_VARIABLES)), {"variables": data})
 
 
-def _changes(staged: Staged | None, found: Sequence[Change], *, diff: bool) -> Reply:
+def _changes(staged: Staged | None, changes: Sequence[Change], *, diff: bool) -> Reply:
+    """Return the reply that lists staged changes, with their diffs if asked for."""
     if staged is None:
         return Reply(str(Heading.NOTHING_STAGED), {"changes": []})
-    lines, data = list[str](), list[dict[str, Any]]()
-    for one in found[:MAX_CHANGES]:
-        name = visible(one.name)
-        never = f" (never kept: {one.why_not})" if one.why_not else ""
-        never_of = {"never_kept": one.why_not} if one.why_not else {}
-        size = "" if one.size is None else f", {count(one.size, 'byte')}"
-        lines.append(f"{one.kind}: {name}{size}{never}")
+    lines = list[str]()
+    data = list[dict[str, Any]]()
+    for change in changes[:MAX_CHANGES]:
+        name = visible(change.name)
+        never = f" (never kept: {change.why_not})" if change.why_not else ""
+        never_field = {"never_kept": change.why_not} if change.why_not else {}
+        size = "" if change.size is None else f", {count(change.size, 'byte')}"
+        lines.append(f"{change.kind}: {name}{size}{never}")
         if diff:
-            lines.append(textwrap.indent(visible_lines(staged.diff(one).text), "  "))
-        size_of = {} if one.size is None else {"bytes": one.size}
-        data.append({"path": name, "kind": one.kind, **size_of, **never_of})
+            lines.append(textwrap.indent(visible_lines(staged.diff(change).text), "  "))
+        size_field = {} if change.size is None else {"bytes": change.size}
+        data.append({"path": name, "kind": change.kind, **size_field, **never_field})
     if not lines:
         return Reply(str(Heading.NOTHING_WRITTEN), {"changes": []})
-    if len(found) > len(data):
-        lines.append(f"and {len(found) - len(data)} more")
+    if len(changes) > len(data):
+        lines.append(f"and {len(changes) - len(data)} more")
     return Reply(_bounded("\n".join(lines)), {"changes": data})
 
 
 def _policy_text(sandbox: AsyncSandbox) -> str:
+    """Return the policy in force as ``%policy`` shows it."""
     fields = sandbox.policy.as_dict() | {"backend": sandbox.backend}
     worth = tuple(sandbox.enforcement.values())
     return str(policy_card.policy_table(fields, worth, sandbox.gaps, {})["text/plain"])
 
 
 def _enforcement(sandbox: AsyncSandbox) -> str:
-    found = {
+    """Return how far each capability is enforced, and the gaps, as JSON."""
+    capabilities = {
         name: {"status": str(each.status), "mechanism": each.mechanism, "holes": list(each.holes)}
         for name, each in sandbox.enforcement.items()
     }
     gaps = [policy_card.gap_line(gap) for gap in sandbox.gaps]
-    shown = {"backend": sandbox.backend, "capabilities": found, "gaps": gaps}
+    shown = {"backend": sandbox.backend, "capabilities": capabilities, "gaps": gaps}
     return encodable(json.dumps(shown, indent=1))
 
 
 def _audit_tail(sandbox: AsyncSandbox) -> str:
-    """Return the last records of the session's audit log, as JSON Lines: a source may be long."""
+    """Return the last records of the session's audit log, as JSON Lines; "" without a log.
+
+    They are bounded in bytes too, since a record may have a long source.
+    """
     if not sandbox.session:
         return ""
-    found = log.find(Path(sandbox.policy.audit.folder), sandbox.session)
+    session_log = log.find(Path(sandbox.policy.audit.folder), sandbox.session)
     tail = deque[bytes](maxlen=MAX_RECORDS)
-    tail.extend(log.lines(found.file))
+    tail.extend(log.lines(session_log.file))
     while sum(map(len, tail)) > MAX_LOG:
         tail.popleft()
     return encodable(b"".join(tail).decode("utf-8", "replace"))
 
 
 def _artifact_contents(artifact: Artifact) -> Contents:
-    """Return a file that was copied out. Raises CellblockError."""
+    """Return the contents of a file that was copied out. Raises CellblockError."""
     try:
         fd = os.open(artifact.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
@@ -1006,24 +1101,29 @@ def _artifact_contents(artifact: Artifact) -> Contents:
     return Contents(artifact.content_type, blob=content)
 
 
-#: Types that a client may be told of. Other texts, HTML among them, are plain text, and what is no
-#: text is bytes: no client is to run what a cell wrote.
+#: The types that a client may hear. Other texts, HTML among them, are called plain text, and other
+#: files are called bytes, so that no client runs or renders what a cell wrote.
 _TEXTS: Final = ("text/csv", "text/markdown", "text/plain", "application/json")
 _PICTURES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
-_PLAIN, _BYTES = "text/plain", "application/octet-stream"
+_PLAIN = "text/plain"
+_BYTES = "application/octet-stream"
 
 
 def _shows_files(sandbox: AsyncSandbox) -> bool:
-    """Return whether a client may read files by itself.
+    """Return whether a client may read files directly.
 
-    Where cells are admitted one by one, it gets what those show.
+    If the policy admits only approved cells, a client gets only what such cells show.
     """
     return sandbox.policy.admission == "any"
 
 
 async def _file_contents(sandbox: AsyncSandbox, name: str) -> Contents:
-    """Return a file of cells: as text where that is all, with nothing that acts on a terminal."""
-    content, kind = await sandbox.read(name, max_bytes=MAX_ARTIFACT), content_type(name)
+    """Return a file of cells: as text if it has only printable text, else as bytes.
+
+    Text with control characters, which could act on a terminal, counts as bytes.
+    """
+    content = await sandbox.read(name, max_bytes=MAX_ARTIFACT)
+    kind = content_type(name)
     with contextlib.suppress(UnicodeDecodeError):
         text = content.decode()
         if text.replace("\r\n", "\n").translate(dict.fromkeys(b"\t\n")).isprintable():
@@ -1031,13 +1131,13 @@ async def _file_contents(sandbox: AsyncSandbox, name: str) -> Contents:
     return Contents(kind if kind in _PICTURES else _BYTES, blob=content)
 
 
-def _file_link(one: File) -> Link:
-    name = encodable(visible(one.name))
-    uri = f"{_SCHEME}files/{quote(os.fsencode(one.name))}"
-    kind = content_type(one.name)
+def _file_link(file: File) -> Link:
+    name = encodable(visible(file.name))
+    uri = f"{_SCHEME}files/{quote(os.fsencode(file.name))}"
+    kind = content_type(file.name)
     if kind not in (*_TEXTS, *_PICTURES):
         kind = _BYTES if kind.startswith(("application/", "audio/", "video/")) else _PLAIN
-    return Link(uri, name, kind, one.size)
+    return Link(uri, name, kind, file.size)
 
 
 def _plot_link(number: int, image: Image) -> Link:
@@ -1045,17 +1145,17 @@ def _plot_link(number: int, image: Image) -> Link:
     return Link(f"{_SCHEME}plots/{number}", f"plot {number}", image.mime_type, size)
 
 
-def _artifact_link(number: str, one: Artifact) -> Link:
-    name = encodable(visible(one.name))
-    return Link(f"{_SCHEME}artifacts/{number}", name, one.content_type, one.size_bytes)
+def _artifact_link(number: str, artifact: Artifact) -> Link:
+    name = encodable(visible(artifact.name))
+    return Link(f"{_SCHEME}artifacts/{number}", name, artifact.content_type, artifact.size_bytes)
 
 
 def _question(request: ApprovalRequest) -> str:
-    """Return a question for a form: what is asked, of what, and what a lasting yes would allow.
+    """Return the text of a form: the request, its names or arguments, and what "session" allows.
 
-    These are three lines where little is asked, as clients show little of a long message.
-    Whatever is longer stays as it is laid out: what can't be seen is not agreed to. Then comes the
-    cell, indented, so that no line of it looks like one of the question's.
+    A short request takes three lines, because clients show little of a long message. A longer one
+    is not compressed, so that the person sees all of it. The cell follows, indented, so that no
+    line of the cell looks like a line of the question.
     """
     asks, *shown = request.text.split("\n")
     names = ", ".join(map(visible, request.names))
@@ -1077,26 +1177,30 @@ def _question(request: ApprovalRequest) -> str:
 
 
 def _arguments(shown: Sequence[str]) -> Sequence[str]:
-    """Return the lines of a call's arguments as one, if they are short and nothing else."""
+    """Return the lines of a call's arguments joined into one, if each is short and unambiguous."""
     joined = ", ".join(line.removeprefix("  ") for line in shown)
     alone = all(map(_ARGUMENT.fullmatch, shown))
     return [f"  {joined}"] if shown and alone and len(joined) <= MAX_ARGUMENTS else shown
 
 
 def _imports(shown: Sequence[str]) -> Sequence[str]:
-    """Return the lines of one import as one: the name, and what the host says of it."""
-    name, *said = shown
-    whole = _ARGUMENT.fullmatch(name) and all(line.startswith("      ") for line in said)
-    joined = f"{name}: {' '.join(map(str.strip, said))}" if said else name
-    return [joined] if whole and len(joined) <= MAX_ARGUMENTS else shown
+    """Return the lines of an import joined into one, if there is one module and they are short.
+
+    The lines are the module's name, and the host's remarks on the module.
+    """
+    name, *remarks = shown
+    is_single = _ARGUMENT.fullmatch(name) and all(line.startswith("      ") for line in remarks)
+    joined = f"{name}: {' '.join(map(str.strip, remarks))}" if remarks else name
+    return [joined] if is_single and len(joined) <= MAX_ARGUMENTS else shown
 
 
-#: What is true of a no, of a form that was dismissed, and of one that nobody came back to.
+#: The reason of a no. It is true of an answer, of a form that was dismissed, and of a question that
+#: nobody answered in time.
 _NOT_ALLOWED: Final = "the person at the client was asked, and did not allow it"
 
 
 def _unasked(request: ApprovalRequest) -> No:
-    """Return the answer where nobody can be asked: what the operator can do, and what a cell."""
+    """Return the no of a client that can ask nobody; it says what the operator can do instead."""
     if request.kind == "import":
         tops = sorted({name.partition(".")[0] for name in request.names})
         line = f"add.allowed_modules = {json.dumps(tops)}"

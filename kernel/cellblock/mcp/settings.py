@@ -1,6 +1,7 @@
 """The settings of the server over HTTP, and their defaults: the options of ``cellblock mcp``.
 
-Apart from the server, which imports the SDK: the command line shows the defaults without it.
+They are not part of ``mcp.http``, because the command line shows the defaults, and ``mcp.http``
+imports the SDK.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from cellblock.mcp.access import LOOPBACK, Access
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """Where to listen, and for whom.
+    """The settings of the server over HTTP.
 
-    ``names`` are hosts, with a port or ``:*``, that clients may have in ``Host``, besides
-    ``host`` itself and the loopback's names; ``idle`` is seconds, and so is ``opening``, in which
-    a client has to come back after its first request.
+    ``names`` are further names of the server, each a host with a port or ``:*``, that clients may
+    send as ``Host``, in addition to ``host`` and the names of the loopback. A session ends if its
+    client makes no request for ``idle`` seconds, or if no second request follows its first within
+    ``opening`` seconds.
     """
 
     token: str
@@ -28,6 +30,6 @@ class HttpSettings:
     max_sessions: int = 100
 
     def access(self) -> Access:
-        """Return who is let in."""
+        """Return the conditions for letting a request in."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
-        return Access(self.token, (*(f"{one}:*" for one in (shown, *LOOPBACK)), *self.names))
+        return Access(self.token, (*(f"{name}:*" for name in (shown, *LOOPBACK)), *self.names))

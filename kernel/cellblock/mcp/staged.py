@@ -1,4 +1,8 @@
-"""What a model is told of staged files with each reply: those that differ from what it was told."""
+"""The lines of a reply on staged files: a model hears only of those that changed since the last.
+
+``mcp.session`` has one ``ToldChanges`` for each sandbox, and asks it after each call that ran
+cells.
+"""
 
 from __future__ import annotations
 
@@ -13,90 +17,105 @@ if TYPE_CHECKING:
 
     from cellblock.host.services.changes import Change, Staged
 
-#: Entries of staged folders that are looked at after each cell, and files that a line names.
+#: Entries of staged folders that are examined after a call.
 MOST_TOLD: Final = 500
+#: Files that a line names.
 MOST_NAMED: Final = 10
+#: Characters of a file's name.
 MAX_NAME: Final = 100
 
 
 class ToldChanges:
-    """What of a session's staged files its model was told."""
+    """The staged changes that a session's model has been told of."""
 
     def __init__(self) -> None:
-        #: What could be kept when it was told of, by its name.
+        #: The changes that could be kept at the last call, by name.
         self._told: dict[str, Change] = {}
-        #: Names of what is there and never kept: telling it once is enough.
+        #: Names of staged files that are never kept. They are told once, and not again.
         self._never = set[str]()
+        #: Whether the model was told that there are too many: no reply names files after that.
         self._told_many = False
 
     def news(self, staged: Staged, how: str) -> str:
-        """Return lines on what cells staged, or took back, since the last call; empty for nothing.
+        """Return lines on what cells staged, or took back, since the last call; "" for nothing.
 
-        ``how`` says who can keep it. Called in a thread, as it reads folders.
+        ``how`` is the sentence on how a person can keep files. Called in a worker thread, because
+        it reads folders.
         """
         if self._told_many or not (self._told or staged.is_written_to()):
             return ""
         try:
-            found = staged.changes(most=MOST_TOLD)
+            changes = staged.changes(most=MOST_TOLD)
         except ChangesError:
             self._told_many = True
             many = f"more than {MOST_TOLD} files. No reply names them from now on"
             return f"{Heading.STAGED}{many}: the tool changes lists them. {how}"
-        now = {one.name: one for one in found if not one.why_not}
-        never = [one for one in found if one.why_not and one.name not in self._never]
-        new = [one for one in now.values() if _differs(one, self._told.get(one.name))]
-        gone = self._gone(staged, {one.name for one in found})
+        now = {change.name: change for change in changes if not change.why_not}
+        never = [change for change in changes if change.why_not and change.name not in self._never]
+        new = [change for change in now.values() if _differs(change, self._told.get(change.name))]
+        taken_back = self._taken_back(staged, {change.name for change in changes})
         self._told = now
-        self._never = {one.name for one in found if one.why_not}
-        return "\n".join(_lines(staged, new, gone, never, how))
+        self._never = {change.name for change in changes if change.why_not}
+        return "\n".join(_lines(staged, new, taken_back, never, how))
 
-    def _gone(self, staged: Staged, names: set[str]) -> list[Change]:
-        """Return what cells took back: it is staged no more, and nobody kept or dropped it."""
-        gone = [one for name, one in self._told.items() if name not in names]
+    def _taken_back(self, staged: Staged, names: set[str]) -> list[Change]:
+        """Return the changes that cells took back.
+
+        They are not staged any more (``names`` are what is), though nobody kept or dropped them.
+        """
+        gone = [change for name, change in self._told.items() if name not in names]
         settled = staged.settled() if gone else {}
-        return [one for one in gone if one.name not in settled]
+        return [change for change in gone if change.name not in settled]
 
 
-def _differs(one: Change, told: Change | None) -> bool:
-    return told is None or (one.kind, one.staged) != (told.kind, told.staged)
+def _differs(change: Change, told: Change | None) -> bool:
+    return told is None or (change.kind, change.staged) != (told.kind, told.staged)
 
 
 def _lines(
     staged: Staged,
     new: Sequence[Change],
-    gone: Sequence[Change],
+    taken_back: Sequence[Change],
     never: Sequence[Change],
     how: str,
 ) -> Iterator[str]:
-    def label(one: Change) -> str:
-        return quoted(clip(visible(staged.label(one)), MAX_NAME))
+    """Yield a line for each kind of news that there is."""
 
-    words = dict[str, list[str]]()
-    for one in new:
-        words.setdefault(one.kind, []).append(label(one))
-    if words:
-        yield f"{Heading.STAGED}{_named(words)}. {how}"
-    if taken_back := [label(one) for one in gone]:
-        yield f"{Heading.NOT_STAGED}{_some(taken_back, MOST_NAMED)}."
+    def label(change: Change) -> str:
+        return quoted(clip(visible(staged.label(change)), MAX_NAME))
+
+    labels = dict[str, list[str]]()
+    for change in new:
+        labels.setdefault(change.kind, []).append(label(change))
+    if labels:
+        yield f"{Heading.STAGED}{_by_kind(labels)}. {how}"
+    if gone := [label(change) for change in taken_back]:
+        yield f"{Heading.NOT_STAGED}{_some(gone, MOST_NAMED)}."
     if never:
-        deleted = ("deleted " * (one.kind == "deleted") for one in never)
-        each = [
-            f"{what}{label(one)} ({one.why_not})" for what, one in zip(deleted, never, strict=True)
+        deleted = ("deleted " * (change.kind == "deleted") for change in never)
+        reasons = [
+            f"{what}{label(change)} ({change.why_not})"
+            for what, change in zip(deleted, never, strict=True)
         ]
         only = "Only a person can do that in the project."
-        yield f"{Heading.NEVER_KEPT}{_some(each, MOST_NAMED, '; ')}. {only}"
+        yield f"{Heading.NEVER_KEPT}{_some(reasons, MOST_NAMED, '; ')}. {only}"
 
 
-def _named(words: dict[str, list[str]]) -> str:
-    """Return names by what became of them, at most ``MOST_NAMED`` and one of each."""
-    parts, room = list[str](), MOST_NAMED
+def _by_kind(labels: dict[str, list[str]]) -> str:
+    """Return the names of files, by kind of change.
+
+    These are ``MOST_NAMED`` at most, but at least one of each kind.
+    """
+    parts = list[str]()
+    room = MOST_NAMED
     for kind in ("deleted", "changed", "new"):
-        if names := words.get(kind):
+        if names := labels.get(kind):
             parts.append(f"{kind} {_some(names, max(1, room))}")
             room -= len(names)
     return "; ".join(parts)
 
 
 def _some(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
     more = len(names) - most
     return between.join([*names[:most], *([f"and {more} more"] if more > 0 else [])])

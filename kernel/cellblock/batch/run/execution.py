@@ -1,10 +1,13 @@
-"""One notebook from its bytes to its result, in a sandbox of a warm pool; and what that result is.
+"""The execution of one notebook, from its bytes to its result, in a sandbox of a warm pool.
 
-An execution is the same in the process of a run and in a worker on another machine, which sends the
-document home.
+- `Job` and `RunOptions` say what is run and how; `NotebookResult` says how it ended.
+- `PolicyPools` has a pool for each policy. A notebook's metadata may ask for a narrower policy than
+  the operator's, and never gets a wider one (promise P8).
+- `Execution` runs the notebook: it reads it, gets its policy, opens a sandbox, runs its cells in
+  order until one ends the notebook, and settles the staged files.
 
-`PolicyPools` has a pool of warm guests for each policy. A notebook's metadata can ask for less than
-the operator's policy, and never gets more (promise P8).
+It is used unchanged in the process of a run (`batch.run.runner`) and in the workers of a cluster
+(`batch.cluster`), which send the document home.
 """
 
 from __future__ import annotations
@@ -54,30 +57,30 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Gap, Policy
     from cellblock.render.outcomes import Refusal
 
-#: Pools of narrower policies that are kept for notebooks to come: each has a zygote.
+#: Unused pools of narrower policies that are kept for later notebooks: each has a zygote.
 MAX_IDLE: Final = 4
-#: Seconds from interrupting a cell to killing it, when the run is to end.
+#: Seconds from interrupting a cell to killing it, when the run must end.
 GRACE: Final = 1.0
-#: Seconds that a guest has to be ready: the first one waits for what its policy preloads.
+#: Seconds that a guest has to be ready: the first guest waits for the policy's preloaded modules.
 OPEN_TIMEOUT: Final = 120.0
-#: The least seconds that a cell is given.
+#: The shortest timeout of a cell, in seconds.
 _MIN_TIMEOUT: Final = 0.01
-#: What ``--changes`` takes besides a folder.
+#: The values of ``--changes`` besides a folder.
 KEEP: Final = "keep"
 DROP: Final = "drop"
-#: Characters of why a notebook did not pass.
+#: Characters of the reason why a notebook did not pass.
 MAX_REASON: Final = 2_000
 
 
-# --- what is run, and how -------------------------------------------------------------------------
+# --- jobs and options -----------------------------------------------------------------------------
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A notebook to run: its name, content, folder and policy; sent to workers of a cluster.
+    """A notebook to run: its name, content, folder and policy. Jobs are sent to cluster workers.
 
-    Cells run in ``folder`` where the policy lets them read it. ``artifacts`` is the folder for the
-    files that the policy has copied out, if it has any; ``changes`` that for what cells wrote to
-    the project.
+    Cells run in ``folder`` if the policy lets them read it. ``artifacts`` is the folder that files
+    are copied out to, if the policy exports any. ``changes`` is the folder that staged files are
+    written to, or "".
     """
 
     name: str
@@ -94,13 +97,13 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How all notebooks of a run are run; sent to workers of a cluster. Timeouts are in seconds.
+    """The options of a run, the same for all notebooks. They are sent to a cluster's workers.
 
-    ``timeout`` is for a whole notebook. ``cell_timeout`` is for each cell, where the policy does
-    not allow less. ``timing`` says whether the times at which cells ran are written. ``changes`` is
-    what becomes of what a notebook that passed has staged: ``keep``, ``drop``, or a folder for it;
-    empty, it is staged for a week, like that of a notebook that did not pass. With ``receipt`` each
-    notebook has one.
+    Timeouts are in seconds: ``timeout`` for a whole notebook, ``cell_timeout`` for each cell, if
+    the policy's is not shorter. ``timing`` says whether the times at which cells ran are written.
+    ``changes`` says what becomes of the files that a notebook which passed has staged: ``keep``,
+    ``drop``, or a folder to write them to. If empty, they stay staged for a week, like those of a
+    notebook that did not pass. With ``receipt``, each notebook gets a receipt.
     """
 
     parameters: dict[str, Any] = {}
@@ -112,50 +115,51 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     receipt: bool = False
 
     def changes_folder(self, output: str) -> str:
-        """Return the folder for what a notebook staged; empty if that is not written to one.
+        """Return the folder that a notebook's staged files are written to, or "" for none.
 
         ``output`` is the name of the notebook's file in the output folder.
         """
-        own = self.changes in {"", KEEP, DROP}
-        return "" if own else f"{self.changes}/{output.rpartition('.')[0]}.changes"
+        is_no_folder = self.changes in {"", KEEP, DROP}
+        return "" if is_no_folder else f"{self.changes}/{output.rpartition('.')[0]}.changes"
 
     def key(self, content: bytes, policy_digest: str) -> str:
-        """Return a hash of a notebook and how it is run.
+        """Return a hash of a notebook and everything that decides how it is run.
 
-        A notebook with the same key would be run in the same way, so a resumed run skips it.
+        A resumed run skips a notebook that passed with the same key.
         """
         options = msgspec.structs.asdict(self)
-        if self.changes in {"", DROP}:  # the notebook's file is the same
+        if self.changes in {"", DROP}:  # these two make no difference to what is written
             del options["changes"]
-        known = [__version__, hashlib.sha256(content).hexdigest(), policy_digest, options]
-        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+        parts = [__version__, hashlib.sha256(content).hexdigest(), policy_digest, options]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-# --- how it ended ---------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 class NotebookStatus(StrEnum):
     """How a notebook ended."""
 
-    #: Every cell ran, and none failed that was not allowed to.
+    #: Every cell ran, and only cells failed that were allowed to.
     passed = "passed"
     #: A cell raised an exception.
     failed = "failed"
-    #: The policy refused a cell, or what the notebook asks for.
+    #: The policy refused a cell, or the policy that the notebook's metadata asks for.
     denied = "denied"
-    #: A cell, or the notebook, took longer than it may.
+    #: A cell, or the notebook, took longer than allowed.
     timed_out = "timed out"
-    #: A cell was ended from outside (memory, a crash, a breach), or there was no guest for it.
+    #: A cell was ended from outside (memory, a crash, a breach), or no guest could be had.
     killed = "killed"
-    #: The file is no notebook, or not one that can be read within the bounds.
+    #: The file is not a valid notebook, or exceeds a bound.
     unreadable = "could not read"
-    #: The notebook was not begun: its language is another, or the run was ended before.
+    #: The notebook was not begun: its language is not Python, or the run was ended before.
     skipped = "skipped"
     #: The run was ended while the notebook ran.
     interrupted = "interrupted"
 
 
-#: By a result's status, or why its cell was stopped. Whatever else ends a cell has it killed.
+#: The notebook's status, by the status of a result, or by why its cell was stopped. Any other way
+#: to end a cell counts as killed.
 _STATUSES: Final = {
     "cpu": NotebookStatus.timed_out,
     "denied": NotebookStatus.denied,
@@ -169,15 +173,16 @@ _STATUSES: Final = {
 class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a notebook.
 
-    ``cell`` is the one that decided the status, counting cells of all types from 1, or 0.
-    ``cells`` is how many ran, ``errors`` how many of those failed and were allowed to. Times are in
-    seconds. ``session`` names the session's audit log. ``staged`` is by what name ``cellblock
-    changes`` knows what its cells wrote to the project, if that is still staged. ``kept`` says that
-    the result is an earlier run's. ``receipt`` is on its way to a file of its own.
+    ``cell`` is the number of the cell that decided the status, counting cells of all types from 1,
+    or 0 if none did. ``cells`` is the number of cells that ran, and ``errors`` the number of those
+    that failed and were allowed to. Times are in seconds. ``session`` is the name of the audit log.
+    ``staged`` is the name by which ``cellblock changes`` knows the files that cells staged, if they
+    are still staged. ``kept`` says that the result is an earlier run's. ``receipt`` is the receipt,
+    until the run has written it to a file.
     """
 
     notebook: str
-    status: NotebookStatus = msgspec.field(name="fate")  # in files of earlier runs, too
+    status: NotebookStatus = msgspec.field(name="fate")  # the name in earlier versions' run logs
     reason: str = ""
     cell: int = 0
     cells: int = 0
@@ -191,7 +196,7 @@ class NotebookResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The status of a notebook, the reason for it, and the cell."""
+    """How a notebook ended: its status, the reason, and the number of the cell that decided it."""
 
     status: NotebookStatus
     reason: str = ""
@@ -199,7 +204,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def clip_reason(text: str) -> str:
-    """Return a reason that can be sent and is not too long."""
+    """Return a reason cut to ``MAX_REASON`` characters, without lone surrogates."""
     text = encodable(text.strip())
     return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…"
 
@@ -209,7 +214,7 @@ def clip_reason(text: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A pool, whether it is open, how many notebooks use it, and the lock to open it under."""
+    """A pool, whether it is open, the number of notebooks that use it, and the lock to open it."""
 
     pool: AsyncSandboxPool
     is_open: bool = False
@@ -218,10 +223,10 @@ class _Entry:
 
 
 class PolicyPools:
-    """The operator's pool, which is open and belongs to the caller, and those narrower than it.
+    """The operator's pool, which the caller opens and closes, and pools of narrower policies.
 
-    A narrower one is opened when a notebook asks for it, and then ``check``, if there is one, is
-    awaited and may raise. Few that nobody uses are kept.
+    A narrower pool is opened when a notebook needs it. Then ``check``, if given, is awaited with
+    the pool, and may raise to refuse it. A few unused pools are kept for later notebooks.
     """
 
     def __init__(
@@ -229,8 +234,9 @@ class PolicyPools:
         operators: AsyncSandboxPool,
         check: Callable[[AsyncSandboxPool], Awaitable[object]] | None = None,
     ) -> None:
-        self.operators, self._check = operators, check
-        #: By the policy's digest; the one that was used last is last.
+        self.operators = operators
+        self._check = check
+        #: The narrower pools, by the digest of their policy; the most recently used is last.
         self._entries: dict[str, _Entry] = {}
 
     async def __aenter__(self) -> Self:
@@ -240,7 +246,11 @@ class PolicyPools:
         await self.close()
 
     async def policy_of(self, notebook: Notebook, job: Job) -> Policy:
-        """Return the policy for a notebook. Raise PolicyError, also where it asks for more."""
+        """Return the policy for a notebook.
+
+        Raise PolicyError if its metadata asks for an invalid policy, or for more than the
+        operator's.
+        """
         config = self.operators.config
         if NOTEBOOK_TABLE not in notebook.metadata:
             return config.policy
@@ -255,7 +265,7 @@ class PolicyPools:
 
     @asynccontextmanager
     async def use(self, policy: Policy) -> AsyncIterator[AsyncSandboxPool]:
-        """Use an open pool of this policy. Raise what opening one raises."""
+        """Yield an open pool of this policy. Raise like ``AsyncSandboxPool.open``."""
         config = self.operators.config
         if policy == config.policy:
             yield self.operators
@@ -296,10 +306,11 @@ class PolicyPools:
 
 
 class Stopwatch:
-    """The time that a notebook has taken, and its limit. It runs from when it is made."""
+    """The time that a notebook has taken since the stopwatch was made, and its limit in seconds."""
 
     def __init__(self, timeout: float | None) -> None:
-        self._timeout, self._began = timeout, time.monotonic()
+        self._timeout = timeout
+        self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -308,7 +319,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause: the notebook waits for what all notebooks wait for."""
+        """Pause while the notebook waits for something that all notebooks wait for."""
         since = time.monotonic()
         try:
             yield
@@ -316,14 +327,14 @@ class Stopwatch:
             self._began += time.monotonic() - since
 
     def timed_out(self, cell: int) -> Ending | None:
-        """Return the ending of a notebook whose time is over at this cell; None if it is not."""
+        """Return the ending of a notebook if its time is over at this cell, else None."""
         if self._timeout is None or self.seconds < self._timeout:
             return None
         why = f"the notebook took longer than {self._timeout:g} s (--timeout)"
         return Ending(NotebookStatus.timed_out, why, cell)
 
     def at_most(self, timeout: float | None) -> float | None:
-        """Return a timeout, or the seconds that are left if those are fewer; None for no limit."""
+        """Return ``timeout``, or the time that is left if that is less; None for no limit."""
         if self._timeout is None:
             return timeout
         left = max(_MIN_TIMEOUT, self._timeout - self.seconds)
@@ -334,29 +345,35 @@ class Execution:
     """The execution of one notebook. Single use."""
 
     def __init__(self, job: Job, options: RunOptions) -> None:
-        self._job, self._options = job, options
+        self._job = job
+        self._options = options
+        #: The sandbox, while cells run.
         self._sandbox: AsyncSandbox | None = None
         self._stopped = False
         self._watch = Stopwatch(options.timeout)
-        #: The notebook as it is written; None until it was read.
+        #: The notebook as it is written; None until it is read.
         self.document: Document | None = None
-        #: The cell that runs or ran last, from 1; how many ran; how many failed and may.
+        #: The number of the cell that runs or ran last, from 1; the number of cells that ran, and
+        #: of those that failed and were allowed to.
         self._cell = self._cells = self._errors = 0
         self._peak_memory = 0
         self._session = ""
-        #: What was in force when the last cell ended; files that were copied out, by name.
-        self._made: Provenance | None = None
+        #: The conditions in force when the last cell ended, for the receipt.
+        self._provenance: Provenance | None = None
+        #: The SHA-256 of files that were copied out, by name.
         self._artifacts: dict[str, str] = {}
-        #: What cells write to the project, and by what name it is known if it is still staged.
+        #: The files that cells staged.
         self._staged: Staged | None = None
-        self._left = ""
-        #: What cells were refused, or stopped for, with their numbers from 1.
+        #: The name by which these are known, if they stay staged after the notebook.
+        self._left_staged = ""
+        #: What was refused, or why cells were stopped, with the cells' numbers from 1. For
+        #: ``cellblock learn``.
         self.refused: list[tuple[int, Refusal | Stop | Denial]] = []
-        #: What the policy asks for and is not enforced; known once a guest is locked.
+        #: The gaps in enforcement, known once a guest is locked.
         self.gaps: tuple[Gap, ...] = ()
 
     def stop(self) -> None:
-        """Interrupt the cell, and kill it if it goes on. A second call kills it at once."""
+        """Interrupt the cell, and kill it after ``GRACE`` seconds; at once if called again."""
         self._stopped = True
         self._interrupt()
         asyncio.get_running_loop().call_later(GRACE, self._interrupt)
@@ -366,13 +383,13 @@ class Execution:
             self._sandbox.interrupt()
 
     async def run(self, pools: PolicyPools) -> NotebookResult:
-        """Run the notebook, and return its result. What is wrong with it raises nothing."""
+        """Run the notebook, and return its result. Raises nothing for a faulty notebook."""
         self._watch = Stopwatch(self._options.timeout)
         try:
             ending = await self._run(pools)
         except Exception as exc:  # noqa: BLE001 - it ends one notebook, not the run
             ending = self._ending_by(exc)
-        if self._staged is not None:  # its guest is gone: nobody writes there any more
+        if self._staged is not None:  # the guest has ended, so the staged files don't change
             ending = await self._settle(self._staged, ending)
         receipt = ""
         try:
@@ -389,17 +406,17 @@ class Execution:
             seconds=round(self._watch.seconds, 3),
             peak_memory_bytes=self._peak_memory,
             session=self._session,
-            staged=self._left,
+            staged=self._left_staged,
             receipt=receipt,
         )
 
     def _receipt(self, ending: Ending) -> str:
-        """Return the receipt, if one is wanted and a cell ran."""
-        if not self._options.receipt or self._made is None or self.document is None:
+        """Return the receipt, or "" if the options ask for none or no cell ran. For a thread."""
+        if not self._options.receipt or self._provenance is None or self.document is None:
             return ""
         receipts = receipts_module()
         signed: str = receipts.sign_run(
-            self._made,
+            self._provenance,
             written=self.document.file_content(),
             artifacts=self._artifacts,
             status=str(ending.status),
@@ -412,6 +429,7 @@ class Execution:
         return signed
 
     def _ending_by(self, exc: Exception) -> Ending:
+        """Return the ending of a notebook by an exception that is not a cell's."""
         status = NotebookStatus.killed
         match exc:
             case TimeoutError() if (ending := self._watch.timed_out(self._cell)) is not None:
@@ -429,7 +447,8 @@ class Execution:
         return Ending(status, clip_reason(why), self._cell)
 
     async def _run(self, pools: PolicyPools) -> Ending:
-        # In a thread: an older format is upgraded in another process, for as long as that takes.
+        """Read and run the notebook. Raises for anything but a cell's own failure."""
+        # In a thread, because reading an older format waits for another process.
         notebook = await asyncio.to_thread(read, self._job.content)
         if not notebook.is_python:
             why = f"its language is {notebook.language}"
@@ -438,11 +457,12 @@ class Execution:
         try:
             policy = await pools.policy_of(notebook, self._job)
         except PolicyError as exc:
-            why = "\n".join(f"{one.what()[:-1]}\nInstead: {one.remedy}" for one in exc.all())
+            why = "\n".join(f"{error.what()[:-1]}\nInstead: {error.remedy}" for error in exc.all())
             return Ending(NotebookStatus.denied, clip_reason(why))
         self.document = document = await asyncio.to_thread(_document, notebook, policy.display)
-        # Where a cell that is killed ends the notebook, nobody needs its variables. A guest that is
-        # to get more locks goes on as a copy.
+        # Snapshots cost time for each cell. They are needed only if cells go on after a cell was
+        # killed, with the variables restored, or if a cell may undo others or narrow the policy
+        # (then a copy of the guest goes on, with more locks).
         snapshots = self._options.allow_errors or any(
             cell.may_fail or may_go_back(cell.source) for cell in notebook.cells if cell.runs
         )
@@ -464,34 +484,42 @@ class Execution:
                 self._sandbox = None
 
     async def _settle(self, staged: Staged, ending: Ending) -> Ending:
-        """Keep, write out or drop what is staged; return how the notebook ended after all."""
-        asked, passed = self._options.changes, ending.status is NotebookStatus.passed
+        """Keep, write out or drop the staged files, as the options say.
+
+        Return ``ending``, or another if that fails.
+        """
+        option = self._options.changes
+        passed = ending.status is NotebookStatus.passed
         try:
-            if asked == KEEP and passed:
+            if option == KEEP and passed:
                 await asyncio.to_thread(keeping.keep, staged, (), by="a run")
             elif self._job.changes and passed:
                 await asyncio.to_thread(keeping.write_out, staged, Path(self._job.changes))
-            if asked == DROP or (self._job.changes and passed):
+            if option == DROP or (self._job.changes and passed):
                 await asyncio.to_thread(staged.drop)
         except (ChangesError, OSError) as exc:
             ending = Ending(NotebookStatus.failed, clip_reason(str(exc)))
         await asyncio.to_thread(changes.end, staged.id)
-        self._left = staged.id if changes.session(staged.id) is not None else ""
+        self._left_staged = staged.id if changes.session(staged.id) is not None else ""
         return ending
 
     async def _open(self, sandbox: AsyncSandbox, *, is_warm: bool) -> None:
-        """Open the sandbox. A zygote that starts for all takes no notebook's time."""
+        """Open the sandbox. Waiting for the zygote, which all notebooks share, is not counted."""
         timeout = self._watch.at_most(OPEN_TIMEOUT) if is_warm else OPEN_TIMEOUT
         with nullcontext() if is_warm else self._watch.paused():
             async with asyncio.timeout(timeout):
                 await sandbox.open()
-        self._sandbox, self._session, self.gaps = sandbox, sandbox.session, sandbox.gaps
+        self._sandbox = sandbox
+        self._session = sandbox.session
+        self.gaps = sandbox.gaps
         self._staged = sandbox.staged
 
     async def _run_cells(
         self, sandbox: AsyncSandbox, notebook: Notebook, document: Document
     ) -> Ending:
-        outputs, worst = NotebookOutputs(document), Ending(NotebookStatus.passed)
+        """Run the cells in order, until one ends the notebook."""
+        outputs = NotebookOutputs(document)
+        worst = Ending(NotebookStatus.passed)
         for index, cell in enumerate(notebook.cells):
             if not cell.runs:
                 continue
@@ -509,7 +537,8 @@ class Execution:
             if not cell.may_fail and (interrupted or not self._options.allow_errors):
                 return ending
             self._errors += 1
-            # Where the run alone allows errors, those other than exceptions still count.
+            # `--allow-errors` lets the notebook go on after any failure, but forgives exceptions
+            # alone. A tag on the cell forgives any.
             allowed = cell.may_fail or ending.status is NotebookStatus.failed
             if worst.status is NotebookStatus.passed and not allowed:
                 worst = ending
@@ -518,14 +547,19 @@ class Execution:
     async def _run_cell(
         self, sandbox: AsyncSandbox, index: int, cell: Cell, outputs: NotebookOutputs
     ) -> tuple[Ending | None, Status]:
-        """Run a cell; nothing of its result is held while the next one runs."""
-        began, limit = now(), self._watch.at_most(self._options.cell_timeout)
+        """Run a cell, and write it into the document.
+
+        Return how it ends the notebook, or None, and the status of its result. The result itself is
+        not kept, so that no more than one is in memory.
+        """
+        began = now()
+        limit = self._watch.at_most(self._options.cell_timeout)
         result = await sandbox.execute(
             cell.source, timeout=limit, may_ask=False, cell=f"cell {index}"
         )
         self._cells += 1
-        self._made = result.provenance
-        self._artifacts |= {one.name: one.sha256 for one in result.artifacts}
+        self._provenance = result.provenance
+        self._artifacts |= {artifact.name: artifact.sha256 for artifact in result.artifacts}
         written = cell_after_run(cell, result, (began, now()))
         if not self._options.timing:
             written["metadata"].pop(EXECUTION, None)
@@ -537,7 +571,7 @@ class Execution:
         return self._ending_of(result, index + 1, sandbox.policy), result.status
 
     def _ending_of(self, result: Result, number: int, policy: Policy | None) -> Ending | None:
-        """Return how a cell ends the notebook; None if it does not."""
+        """Return how a cell ends the notebook, or None if it succeeded."""
         if self._stopped:
             return _ended_by_run(number)
         if result.success:
@@ -549,9 +583,11 @@ class Execution:
         if status is NotebookStatus.timed_out and timed_out is not None:
             return timed_out
         if stop is not None:
-            # Why it was stopped. That its variables were restored is of no use here.
+            # Say why it was stopped, and leave out what became of its variables: nobody can go on
+            # with them.
             why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
-            own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
+            own = self._options.cell_timeout
+            policys = None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):
                 most = "" if policys is None else f", up to {policys:g}: the policy's timeout"
                 why += f"\nTo raise it: --cell-timeout{most}."
@@ -567,7 +603,7 @@ def _ended_by_run(number: int) -> Ending:
 
 
 def _document(notebook: Notebook, display: str) -> Document:
-    """Return a notebook as it is written before its first cell."""
+    """Return a notebook as it is written before its first cell runs. For a thread."""
     metadata = notebook.metadata | {"language_info": kernel_info()["language_info"]}
     cells = (cell_before_run(cell, display) for cell in notebook.cells)
     return Document(cells, metadata, notebook.minor)

@@ -1,8 +1,8 @@
-"""A notebook as it is run: read, valid by nbformat's schema, and without what an earlier run left.
+"""A notebook that can be run: valid by nbformat's schema, and without an earlier run's outputs.
 
-Its author is a stranger. `batch.files` reads the bytes; here they become cells that can be run
-and written again. Also here: the cell that sets parameters, as papermill adds it, and what is
-written of a cell before and after it ran.
+Its author is a stranger. `batch.files` parses the bytes, and this module makes cells of them that
+can be run and written again. It also adds the cell that sets parameters, like papermill, and makes
+the cells that are written, before and after they ran.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ if TYPE_CHECKING:
     from cellblock.api.results import Result
 
 
-#: From this minor version on cells have ids.
+#: The minor version of the format from which on cells have ids.
 WITH_IDS: Final = 5
 _ID: Final = re.compile(r"[a-zA-Z0-9-_]{1,64}")
 _MAX_DEPTH: Final = 64
 _PYTHON: Final = "python"
 _SKIP_TAG: Final = "skip-execution"
 _RAISES_TAG: Final = "raises-exception"
-#: Metadata that belongs to outputs that are not kept, or is Jupyter's to write.
+#: Metadata that belongs to outputs, which are dropped, or that only Jupyter writes.
 _DROPPED_METADATA: Final = ("widgets", "signature", "orig_nbformat", "orig_nbformat_minor")
 
 
 class Cell:
-    """A cell as it stands in the notebook, with its source in one piece and its outputs apart.
+    """A cell of a notebook, with its source in one string, and its old outputs separately.
 
-    As with nbclient, a tag can say that it is not run, another that it ``may_fail``.
+    With the same tags as for nbclient, a cell is not run (``skip-execution``), or ``may_fail``
+    (``raises-exception``).
     """
 
     def __init__(self, body: dict[str, Any], outputs: list[Any]) -> None:
-        self.body, self.outputs = body, outputs
+        self.body = body
+        self.outputs = outputs
         self.source: str = body["source"]
         self.tags: Sequence[Any] = body["metadata"].get("tags", ())
         self.is_code = body["cell_type"] == "code"
@@ -60,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """A notebook that is valid, but for the outputs of its cells: those are whatever was there."""
+    """A valid notebook. Only the old outputs of its cells are not validated."""
 
     cells: tuple[Cell, ...]
     metadata: dict[str, Any]
@@ -68,33 +70,35 @@ class Notebook:
 
     @property
     def language(self) -> str:
-        """The language of its code, as far as it says."""
+        """The language of the code, or Python if the metadata does not say."""
         spec, info = (self.metadata.get(key, {}) for key in ("kernelspec", "language_info"))
         return str(spec.get("language") or info.get("name") or _PYTHON)
 
     @property
     def is_python(self) -> bool:
-        """Whether a guest can run it."""
+        """Whether its language is Python, so that a guest can run it."""
         return self.language.lower() in (_PYTHON, "ipython", "python3")
 
 
 def read(content: bytes) -> Notebook:
     """Return the notebook in a file's content. Raise UnreadableError.
 
-    This may block for seconds: a notebook of an older format is upgraded in another process.
+    This may block for seconds, because a notebook of an older format is upgraded in another
+    process.
     """
     document = read_notebook(content, upgraded, max_values=MAX_VALUES).document
     outputs = []
     for body in document["cells"]:
-        found = body.pop("outputs", []) if body["cell_type"] == "code" else []
-        outputs.append(found if type(found) is list else [])
+        old = body.pop("outputs", []) if body["cell_type"] == "code" else []
+        outputs.append(old if type(old) is list else [])
     try:
-        # What can be written again: finite numbers, no lone surrogates, not too deep.
+        # Keep only values that can be written again: finite numbers, no lone surrogates, and
+        # nothing nested too deeply.
         cleaner = Cleaner(nodes=MAX_VALUES, chars=MAX_FILE_BYTES, depth=_MAX_DEPTH)
         document = dict(cleaner.clean(document))
     except TooLargeError:
         raise UnreadableError("is nested too deeply, or holds too much") from None
-    for body in document["cells"]:  # what an earlier run has left goes
+    for body in document["cells"]:  # drop an earlier run's outputs, counts and times
         if body["cell_type"] == "code":
             body["outputs"], body["execution_count"] = [], None
         if type(body.get("metadata")) is dict:
@@ -105,19 +109,19 @@ def read(content: bytes) -> Notebook:
         raise UnreadableError("says no number of a minor format (nbformat_minor)")
     if minor >= WITH_IDS:
         _add_ids(document["cells"])
-    else:  # some tools write them there, and Jupyter runs the notebook
+    else:  # some tools write ids all the same, and Jupyter runs such notebooks
         for body in document["cells"]:
             body.pop("id", None)
     try:
         _validator(min(minor, WITH_IDS))(document)
-    except ValueError as error:  # it is fastjsonschema's
+    except ValueError as error:  # fastjsonschema's exception is one
         raise UnreadableError(f"is no valid notebook: {error}") from None
     metadata = {k: v for k, v in document["metadata"].items() if k not in _DROPPED_METADATA}
     return Notebook(tuple(map(Cell, document["cells"], outputs)), metadata, minor)
 
 
 def _add_ids(bodies: list[dict[str, Any]]) -> None:
-    """Give cells without an id of their own one that depends on their place alone."""
+    """Give an id to cells without a valid id of their own. It depends only on the cell's place."""
     seen = set[str]()
     for number, body in enumerate(bodies, 1):
         name = body.get("id")
@@ -129,51 +133,52 @@ def _add_ids(bodies: list[dict[str, Any]]) -> None:
 
 
 def _unused(name: str, suffixes: Iterable[str], taken: set[str]) -> str:
-    """Return a name that is not taken: this one, or this one with a suffix."""
+    """Return ``name``, or ``name`` with the first suffix by which it is not taken."""
     names = (name + suffix for suffix in itertools.chain([""], suffixes))
-    return next(one for one in names if one not in taken)
+    return next(candidate for candidate in names if candidate not in taken)
 
 
 @functools.cache
 def _validator(minor: int) -> Callable[[Any], Any]:
-    """Return a function that raises for what nbformat's schema of this format does not allow.
+    """Return a function that raises ValueError for a notebook that is invalid in this format.
 
-    nbformat itself is not imported: where jsonschema's formats are installed, which come with
-    Jupyter's server, that takes seconds.
+    The schema is nbformat's. nbformat itself is not imported: that takes seconds if jsonschema's
+    formats are installed, which come with Jupyter's server.
     """
     spec = importlib.util.find_spec("nbformat")
     (folder,) = (spec and spec.submodule_search_locations) or ("",)
     schema = json.loads(Path(folder, "v4", f"nbformat.v4.{minor}.schema.json").read_bytes())
-    found: Callable[[Any], Any] = fastjsonschema.compile(schema)
-    return found
+    validate: Callable[[Any], Any] = fastjsonschema.compile(schema)
+    return validate
 
 
 def warm_up() -> None:
-    """Compile the schema of most notebooks before the first one is read."""
+    """Compile the schema that most notebooks have, before the first notebook is read."""
     _validator(WITH_IDS)
 
 
 # --- parameters: a cell after the one that is tagged ``parameters``, as papermill adds it ---------
-# Source: papermill's ``parameterize_notebook``. Without such a tag cells find parameters in
-# ``inputs`` alone, where they are in any case.
+# Source: papermill's ``parameterize_notebook``. If no cell has the tag, none is added. Cells find
+# the parameters in ``inputs`` in any case.
 
 _PARAMETERS_TAG: Final = "parameters"
 _INJECTED_TAG: Final = "injected-parameters"
-#: Characters of a value that is written out; a longer one is taken from ``inputs``.
+#: Characters of a value that is written as a literal; a longer value is taken from ``inputs``.
 _MAX_VALUE: Final = 1_000
 
 
 def with_parameters(notebook: Notebook, parameters: Mapping[str, Any]) -> Notebook:
-    """Return a notebook with a cell that sets the parameters whose names Python can use.
+    """Return a notebook with a cell that sets the parameters whose names are valid in Python.
 
-    It replaces the one that an earlier run has added.
+    The cell replaces one that an earlier run has added.
     """
     lines = [
         f"{name} = {_expression(name, value)}"
         for name, value in parameters.items()
         if name.isidentifier() and not keyword.iskeyword(name)
     ]
-    cells, place = notebook.cells, None
+    cells = notebook.cells
+    place = None  # the range of cells that the new cell replaces: one, or none
     for number, cell in enumerate(cells):
         if cell.is_code and _INJECTED_TAG in cell.tags:
             place = number, number + 1
@@ -200,11 +205,11 @@ def _expression(name: str, value: Any) -> str:
     return text if len(text) <= _MAX_VALUE else f"inputs[{name!r}]"
 
 
-# --- what is written of a cell before and after it ran --------------------------------------------
+# --- the cells that are written, before and after they ran ----------------------------------------
 
-#: The key in a cell's metadata with the times at which it ran.
+#: The key in a cell's metadata that has the times at which the cell ran.
 EXECUTION: Final = "execution"
-#: Outputs of one cell that are kept from an earlier run.
+#: Old outputs that are kept of a cell that does not run.
 _MAX_OLD_OUTPUTS: Final = 1_000
 _JSON_TYPES: Final = ("application/json", "+json")
 
@@ -212,7 +217,7 @@ _JSON_TYPES: Final = ("application/json", "+json")
 def cell_before_run(cell: Cell, display: str) -> dict[str, Any]:
     """Return a cell as it is written before the notebook runs.
 
-    A cell that will not run keeps its outputs, cleaned as a guest's are under this ``display``.
+    A cell that won't run keeps its outputs, cleaned like a guest's under the policy's ``display``.
     """
     if cell.outputs and not cell.runs:
         return cell.body | {"outputs": clean_outputs(cell.outputs, display)}
@@ -220,7 +225,10 @@ def cell_before_run(cell: Cell, display: str) -> dict[str, Any]:
 
 
 def cell_after_run(cell: Cell, result: Result, times: tuple[str, str]) -> dict[str, Any]:
-    """Return a cell that ran, without its outputs; its times have nbclient's names."""
+    """Return a cell that ran, without its outputs. ``times`` are when it began and ended.
+
+    The metadata has them under the names that nbclient uses.
+    """
     began, ended = times
     execution = {
         "iopub.status.busy": began,
@@ -238,42 +246,46 @@ def now() -> str:
 
 
 def clean_outputs(outputs: Iterable[Any], display: str) -> list[dict[str, Any]]:
-    """Return what may be shown of outputs in a file under a policy's ``display``."""
+    """Return outputs from a notebook's file, cleaned under a policy's ``display``.
+
+    Invalid outputs are left out.
+    """
     show = gateway.for_display(display)
-    made = (_clean_output(one, show) for one in list(outputs)[:_MAX_OLD_OUTPUTS])
-    return [one for one in made if one is not None]
+    cleaned = (_clean_output(output, show) for output in list(outputs)[:_MAX_OLD_OUTPUTS])
+    return [output for output in cleaned if output is not None]
 
 
-def _clean_output(one: Any, show: gateway.Show) -> dict[str, Any] | None:
-    if type(one) is not dict:
+def _clean_output(output: Any, show: gateway.Show) -> dict[str, Any] | None:
+    """Return an output cleaned by the gateway, or None if it is not a valid output."""
+    if type(output) is not dict:
         return None
-    kind = one.get("output_type")
+    kind = output.get("output_type")
     match kind:
         case "stream":
-            name = "stderr" if one.get("name") == "stderr" else "stdout"
-            text = gateway.clean_stream(_in_one_piece(one.get("text")))
+            name = "stderr" if output.get("name") == "stderr" else "stdout"
+            text = gateway.clean_stream(_in_one_piece(output.get("text")))
             return {"output_type": kind, "name": name, "text": text}
         case "error":
-            parts = (one.get("ename"), one.get("evalue"), one.get("traceback"))
+            parts = (output.get("ename"), output.get("evalue"), output.get("traceback"))
             return {"output_type": kind, **gateway.clean_error(*parts)}
         case "display_data" | "execute_result":
-            data = one.get("data")
+            data = output.get("data")
             data = data if type(data) is dict else {}
             bundle = {
                 k: v if k.endswith(_JSON_TYPES) else _in_one_piece(v) for k, v in data.items()
             }
-            made = {"output_type": kind, "data": show(bundle)}
-            made["metadata"] = gateway.clean_metadata(one.get("metadata"))
+            cleaned = {"output_type": kind, "data": show(bundle)}
+            cleaned["metadata"] = gateway.clean_metadata(output.get("metadata"))
             if kind == "display_data":
-                return made
-            count = one.get("execution_count")
+                return cleaned
+            count = output.get("execution_count")
             valid = type(count) is int and 0 <= count < 1 << 31
-            return made | {"execution_count": count if valid else None}
+            return cleaned | {"execution_count": count if valid else None}
     return None
 
 
 def _in_one_piece(text: Any) -> Any:
-    """Return a text that is written as a list of lines as one string."""
+    """Return a text as one string if it is a list of lines; other values unchanged."""
     if type(text) is list and all(type(line) is str for line in text):
         return "".join(text)
     return text

@@ -1,8 +1,8 @@
-"""What a notebook's cells have shown, written into its document cell by cell.
+"""The outputs of a notebook's cells, written into its document cell by cell.
 
-`NotebookOutputs` applies what each cell shows to a transcript, and has displays of earlier cells
-updated. `Widgets` merges the state of widgets from their messages, for pages without a kernel. All
-of it passed the gateway before.
+`NotebookOutputs` applies the outputs of each cell to a transcript, and updates displays of earlier
+cells. `Widgets` merges the messages of widgets into their states, so that a page without a kernel
+can show them. All outputs have passed the gateway before.
 """
 
 from __future__ import annotations
@@ -23,58 +23,62 @@ if TYPE_CHECKING:
 
 
 class NotebookOutputs:
-    """The outputs of a notebook's cells, which are in ``document`` once their cell has ended."""
+    """The outputs of a notebook's cells. They are written to ``document`` when their cell ends."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self.widgets = Widgets()
-        #: Where displays of an id stand: cells, and positions in each.
+        #: The places of displays, by display id: the cells' indexes, and positions in each cell.
         self._displays: dict[str, dict[int, list[int]]] = {}
 
     def end_cell(self, index: int, cell: dict[str, Any], shown: Iterable[Output]) -> None:
-        """Write a cell that has ended, with what it has shown and what it updated of earlier ones.
+        """Write a cell that has ended, with its outputs; update displays of earlier cells.
 
         Raise TooMuchOutputError.
         """
         transcript = self._applied(shown)
         changes = dict[int, dict[int, dict[str, Any]]]()
         for display_id, new in transcript.updates.items():
-            for at, positions in self._displays.get(display_id, {}).items():
-                changes.setdefault(at, {}).update(dict.fromkeys(positions, new))
+            for earlier, positions in self._displays.get(display_id, {}).items():
+                changes.setdefault(earlier, {}).update(dict.fromkeys(positions, new))
         for display_id, positions in transcript.displays.items():
             self._displays.setdefault(display_id, {})[index] = positions
-        for at, outputs in changes.items():
-            self._document.update(at, outputs)
+        for earlier, outputs in changes.items():
+            self._document.update(earlier, outputs)
         self._document.put(index, cell | {"outputs": transcript.outputs()})
         self._document.take_widgets(self.widgets.changes())
 
     def _applied(self, shown: Iterable[Output]) -> Transcript:
-        """Return the transcript of a cell, without what its widgets captured."""
+        """Return the transcript of a cell, without the outputs that widgets captured."""
         transcript = Transcript()
-        for one in shown:
-            if one.kind.startswith("comm_"):
-                self.widgets.take(one)
+        for output in shown:
+            if output.kind.startswith("comm_"):
+                self.widgets.take(output)
             else:
-                transcript.apply(one, self.widgets.capturing)
+                transcript.apply(output, self.widgets.capturing)
         return transcript
 
 
 class Widgets:
-    """The state of a notebook's widgets, as its metadata carries it."""
+    """The states of a notebook's widgets, in the form of the notebook's metadata."""
 
     def __init__(self) -> None:
-        #: Lists and objects are held as JSON, as numbers in Python take many times more.
+        #: The states, by widget id. Lists and objects in them are held as JSON, because numbers
+        #: take many times more memory as Python objects.
         self._states: dict[str, dict[str, Any]] = {}
         self._buffers: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
-        #: Output widgets that capture; the last one gets what is shown. One may do so twice.
+        #: The ids of output widgets that capture outputs. The last one gets them. A widget that
+        #: captures within itself is in the list twice.
         self._capturing: list[str] = []
-        #: What those have captured, instead of the outputs in their state.
+        #: The outputs that these widgets have captured, instead of those in their states.
         self._captured: dict[str, Transcript] = {}
+        #: The ids of widgets that changed since the last call of ``changes``, in order.
         self._changed: dict[str, None] = {}
 
     def take(self, output: Output) -> None:
-        """Merge a comm message into the state."""
-        name, data = output.content["comm_id"], output.content.get("data", {})
+        """Merge a comm message into the state of its widget."""
+        name = output.content["comm_id"]
+        data = output.content.get("data", {})
         state = data.get("state")
         if not isinstance(state, dict):
             return
@@ -99,14 +103,17 @@ class Widgets:
                 self._states[name]["outputs"] = _as_json(self._captured.pop(name).outputs())
 
     def _known_outputs(self, name: str) -> Transcript:
-        """Return the outputs in a widget's state."""
+        """Return a transcript of the outputs in a widget's state."""
         outputs = self._states[name].get("outputs")
         known = msgspec.json.decode(outputs) if isinstance(outputs, msgspec.Raw) else ()
-        return Transcript(one for one in known if isinstance(one, dict))
+        return Transcript(output for output in known if isinstance(output, dict))
 
     @property
     def capturing(self) -> Transcript | None:
-        """What the widget that captures has captured, to be added to; None where none does."""
+        """The transcript of the widget that captures outputs now, or None if none does.
+
+        The caller adds outputs to it.
+        """
         if not self._capturing:
             return None
         name = self._capturing[-1]
@@ -114,12 +121,13 @@ class Widgets:
         return self._captured[name]
 
     def changes(self) -> dict[str, Any]:
-        """Return the widgets that changed since the last call, as the metadata has them."""
+        """Return the widgets that changed since the last call, as entries of the metadata."""
         changed, self._changed = self._changed, {}
         return {name: self._entry(name) for name in changed if "_model_name" in self._states[name]}
 
     def _entry(self, name: str) -> dict[str, Any]:
-        state, buffers = dict(self._states[name]), self._buffers.get(name, {})
+        state = dict(self._states[name])
+        buffers = self._buffers.get(name, {})
         if (captured := self._captured.get(name)) is not None:
             state["outputs"] = captured.outputs()
         entry = {

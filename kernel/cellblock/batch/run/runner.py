@@ -1,21 +1,22 @@
-"""A run: from PATHS to notebooks, so many of them at once, and an end that leaves nothing behind.
+"""A run: the notebooks that PATHS name, several at once, their files, and the report.
 
-A notebook in the current folder keeps its path from there as its name in DIR; any other keeps its
-whole path. So no two are written to one file, however they are called.
+**Planning** (`plan`). A notebook in the current folder has its path from there as its name in DIR,
+the output folder. Any other notebook has its whole path. So two notebooks are never written to one
+file.
 
-What runs them is an `Executor`: guests of this process (`LocalExecutor`), or the workers of a
-cluster (`batch.cluster`). Nothing that a run writes is in the cells' reach.
+**Running** (`Run`). An `Executor` runs the notebooks: in guests of this process (`LocalExecutor`),
+or in the workers of a cluster (`batch.cluster`). A signal ends the run in good order.
 
-No name leads out of the folder that a run writes to, and no reader sees half a file. It may be part
-of a checkout, so links in it are not followed. Beside the notebooks' files the run has files of its
-own there:
+**Writing** (`OutputFolder`). Cells can't reach anything that a run writes. No name leads out of
+DIR, and no reader sees half a file. DIR may be part of a checkout, so links in it are not followed.
+Beside the notebooks' files, the subfolder ``.cellblock`` has files of the run's own:
 
-- The *run log*, ``run.jsonl``: a line for each notebook that passed, by which ``--resume`` knows it
-  (`RunLog`). A line that was cut off is ignored, as is whatever else is in the file's place.
-- Files that are not complete yet, and the lock.
+- the *run log*, ``run.jsonl`` (`RunLog`): a line for each notebook that passed, which ``--resume``
+  reads. A line that was cut off is ignored, and so is anything else that is no entry;
+- files that are not complete yet, and the lock.
 
-Each result is shown when it is there, with a summary at the end, and JUnit XML. Nothing in it is a
-command to a terminal or a CI runner (`report_formats.inert`).
+**Reporting.** Each result is printed when it is known, and a summary at the end; `junit` makes
+JUnit XML. No text in them is a command to a terminal or a CI runner (`report_formats.inert`).
 """
 
 from __future__ import annotations
@@ -70,25 +71,25 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Gap
 
 
-#: Lines of a reason that are printed, and columns of each.
+#: Lines of a reason that are printed, and their columns.
 _MAX_LINES: Final = 12
 _COLUMNS: Final = 120
 _STATUS_WIDTH: Final = max(map(len, NotebookStatus))
 
 
-# --- in words -------------------------------------------------------------------------------------
+# --- printed texts --------------------------------------------------------------------------------
 
 
 def result_text(result: NotebookResult) -> str:
-    """Return a result in a line, and below it why the notebook did not pass."""
-    took = [count(result.cells, "cell"), f"{result.seconds:.2f} s"]
-    took += [count(result.errors, "allowed error")] if result.errors else []
-    took += ["kept"] if result.kept else []
-    head = one_line(f"{result.status:<{_STATUS_WIDTH}}  {result.notebook}  ({', '.join(took)})")
+    """Return a result in a line, followed by the reason if the notebook did not pass."""
+    facts = [count(result.cells, "cell"), f"{result.seconds:.2f} s"]
+    facts += [count(result.errors, "allowed error")] if result.errors else []
+    facts += ["kept"] if result.kept else []
+    head = one_line(f"{result.status:<{_STATUS_WIDTH}}  {result.notebook}  ({', '.join(facts)})")
     if result.status is NotebookStatus.passed or not result.reason:
         return head
     text = visible_lines(_where(result) + result.reason)
-    # What cellblock adds to an error, reason and remedy, is shown whole.
+    # The host's reason and remedy, which it adds to an error, are wrapped instead of cut.
     text = text.replace(" [cellblock: ", "\n[cellblock: ")
     lines = [
         part
@@ -106,9 +107,9 @@ def _where(result: NotebookResult) -> str:
 
 
 def totals(results: Sequence[NotebookResult], seconds: float) -> str:
-    """Return how many notebooks ended with which status."""
-    counted = Counter(result.status for result in results)
-    counts = [f"{counted[status]} {status}" for status in NotebookStatus if counted[status]]
+    """Return a line with the number of notebooks of each status."""
+    by_status = Counter(result.status for result in results)
+    counts = [f"{by_status[status]} {status}" for status in NotebookStatus if by_status[status]]
     kept = sum(result.kept for result in results)
     rate = (len(results) - kept) / seconds if seconds > 0 else 0.0
     text = f"{count(len(results), 'notebook')}: {', '.join(counts) or 'none run'}"
@@ -121,7 +122,7 @@ def _print(console: Console, text: str) -> None:
 
 
 class Progress:
-    """Prints how a run goes: each result, when it is there."""
+    """The printer of a run's progress: each result, when it is known."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -131,20 +132,20 @@ class Progress:
         _print(self._console, result_text(result))
 
     def stopping(self) -> None:
-        """Print what is waited for, as a signal ends the run."""
+        """Print that a signal ends the run, and what the run waits for."""
         _print(self._console, "Ending: what runs is interrupted, and then killed.")
 
     def message(self, text: str) -> None:
-        """Print something that the user should know."""
+        """Print a message to the user."""
         _print(self._console, one_line(text))
 
 
 def print_summary(console: Console, run: RunResult, seconds: float) -> None:
-    """Print every gap (promise P7), and how many notebooks ended with which status."""
-    if staged := sum(bool(one.staged) for one in run.results):
-        said = f"Cells of {count(staged, 'notebook')} wrote to the project, which is as it was."
+    """Print staged files, every gap in enforcement (promise P7), and the totals."""
+    if staged := sum(bool(result.staged) for result in run.results):
+        what = f"Cells of {count(staged, 'notebook')} wrote to the project, which is as it was."
         how = "`cellblock changes list` has it for a week, or run with --changes keep, drop or DIR."
-        _print(console, f"{said}\n{how}")
+        _print(console, f"{what}\n{how}")
     for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
         _print(console, one_line(line))
     _print(console, totals(run.results, seconds))
@@ -153,12 +154,12 @@ def print_summary(console: Console, run: RunResult, seconds: float) -> None:
 # --- JUnit XML, as CI servers read it: a test case for each notebook ------------------------------
 # Source: the schema of Jenkins' xUnit plugin, which GitLab and others take, too.
 
-#: Characters that XML 1.0 can't carry, whatever they are written as.
+#: Characters that XML 1.0 can't have, not even escaped.
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(results: Sequence[NotebookResult], seconds: float) -> str:
-    """Return the report. A CI runner that is shown it finds no command in it."""
+    """Return the report as JUnit XML. It has no commands to a CI runner that prints it."""
     kinds = Counter(map(_element, results))
     counts = {
         "tests": str(len(results)),
@@ -177,8 +178,8 @@ def junit(results: Sequence[NotebookResult], seconds: float) -> str:
 
 def _add_case(suite: ET.Element, result: NotebookResult) -> None:
     folder, _, name = _legal(result.notebook).rpartition("/")
-    about = {"classname": folder or ".", "name": name, "time": f"{result.seconds:.3f}"}
-    case = ET.SubElement(suite, "testcase", about)
+    attributes = {"classname": folder or ".", "name": name, "time": f"{result.seconds:.3f}"}
+    case = ET.SubElement(suite, "testcase", attributes)
     if (kind := _element(result)) is not None:
         text = _legal(result.reason)
         message = _where(result) + (text.splitlines() or [""])[0]
@@ -187,7 +188,7 @@ def _add_case(suite: ET.Element, result: NotebookResult) -> None:
 
 
 def _element(result: NotebookResult) -> str | None:
-    """Return the kind of element that says why a notebook did not pass; None if it did."""
+    """Return the name of the element that says why a notebook did not pass; None if it passed."""
     match result.status:
         case NotebookStatus.passed:
             return None
@@ -202,25 +203,30 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+# --- the output folder ----------------------------------------------------------------------------
+
 #: The subfolder of DIR with the run's own files.
 OWN: Final = ".cellblock"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Does not block on a named pipe.
+#: O_NONBLOCK: a named pipe in the file's place must not block the run.
 _APPEND: Final = _CREATE | os.O_APPEND | os.O_NONBLOCK
-#: How names of files end that are not complete yet.
+#: The end of names of files that are not complete yet.
 _PARTIAL: Final = ".part"
 _BUFFER: Final = 1 << 18
 
 
 class OutputFolderError(CellblockError):
-    """The folder can't be written to, or not by this run."""
+    """The error for an output folder that can't be written to, or must not be by this run."""
 
 
 class OutputFolder:
-    """DIR. It is made if it is not there, and locked for this run until it is closed."""
+    """The output folder, DIR. It is made if missing, and locked for this run until it is closed.
+
+    Every path in it is opened part by part from its descriptor, without following links.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raise OutputFolderError where it can't be used."""
+        """Open, lock and clean the folder. Raise OutputFolderError if it can't be used."""
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -247,7 +253,7 @@ class OutputFolder:
     # --- the user's files -----------------------------------------------------------------------
 
     def write(self, name: str, content: Iterable[bytes]) -> None:
-        """Write a file whole or not at all; make the folders on the way. Raise OSError."""
+        """Write a file completely or not at all, and make its folders. Raise OSError."""
         part = f"{os.urandom(8).hex()}{_PARTIAL}"
         with os.fdopen(os.open(part, NEW, 0o666, dir_fd=self._own), "wb", _BUFFER) as file:
             file.writelines(content)
@@ -266,26 +272,29 @@ class OutputFolder:
 
     @contextlib.contextmanager
     def _parent_of(self, name: str) -> Iterator[tuple[int, str]]:
-        """Yield the folder that a file is to be in, and its name there. Raise OSError."""
+        """Yield the folder of a file, made if missing, and the file's name there. Raise OSError.
+
+        The folder is a descriptor, which is closed afterwards.
+        """
         *folders, last = name.split("/")
         invalid = "\0" in name or any(part in {"", ".", ".."} for part in (*folders, last))
         if invalid or folders[:1] == [OWN]:
             raise OSError(errno.EINVAL, "no name for a file in there")
-        at = os.dup(self._root)
+        parent = os.dup(self._root)
         try:
-            for each in folders:
-                at, above = _make_folder(each, at), at
+            for part in folders:
+                parent, above = _make_folder(part, parent), parent
                 os.close(above)
-            yield at, last
+            yield parent, last
         finally:
-            os.close(at)
+            os.close(parent)
 
     # --- the run's own files --------------------------------------------------------------------
 
     def keep(self, folder: str, name: str, content: bytes) -> None:
         """Write a new file into a folder of the run's own. Raise OSError."""
-        with closing(_make_folder(folder, self._own)) as at:
-            descriptor = os.open(name, NEW, 0o600, dir_fd=at)
+        with closing(_make_folder(folder, self._own)) as parent:
+            descriptor = os.open(name, NEW, 0o600, dir_fd=parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
 
@@ -299,7 +308,7 @@ class OutputFolder:
             yield from file
 
     def names(self, ending: str) -> list[str]:
-        """Return the run's own files whose names end so."""
+        """Return the names of the run's own files that have this ending."""
         with os.scandir(self._own) as entries:
             return sorted(entry.name for entry in entries if entry.name.endswith(ending))
 
@@ -310,7 +319,7 @@ class OutputFolder:
 
 
 def _make_folder(name: str, folder: int) -> int:
-    """Return a descriptor of a folder in a folder, made if it is not there. Raise OSError."""
+    """Return a descriptor of the folder ``name`` in ``folder``, made if missing. Raise OSError."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
     return os.open(name, FOLDER, dir_fd=folder)
@@ -322,7 +331,10 @@ _RUN_LOG: Final = "run.jsonl"
 
 
 class _LogEntry(msgspec.Struct, frozen=True):
-    """A notebook's file, as its name's bytes in hex, the key it was run by, and its result."""
+    """An entry of the run log: a notebook's file, its key, and its result.
+
+    ``output`` is the name of the file, as bytes in hex, since a name need not be valid text.
+    """
 
     output: str
     key: str
@@ -334,17 +346,17 @@ _decode_entry: Final = msgspec.json.Decoder(_LogEntry).decode
 
 
 class RunLog:
-    """The notebooks that passed in a folder, in this run and, where it is ``resumed``, before."""
+    """The log of the notebooks that passed: in this run and, if it is ``resumed``, earlier runs."""
 
     def __init__(self, folder: OutputFolder, *, resumed: bool) -> None:
-        """Raise OSError where it can't be read or written."""
+        """Open and read the log. Raise OSError if it can't be read or written."""
         self._known: dict[str, _LogEntry] = {}
         if not resumed:
             folder.remove(_RUN_LOG)
         self._descriptor = folder.append_to(_RUN_LOG)
         os.write(self._descriptor, b"\n")  # ends a line that was cut off
         for line in folder.lines(_RUN_LOG):
-            with contextlib.suppress(msgspec.MsgspecError, RecursionError):  # it is not ours
+            with contextlib.suppress(msgspec.MsgspecError, RecursionError):  # no entry: ignored
                 entry = _decode_entry(line)
                 self._known[entry.output] = entry
 
@@ -354,7 +366,7 @@ class RunLog:
         os.write(self._descriptor, _encode(entry) + b"\n")
 
     def find(self, output: str, key: str) -> NotebookResult | None:
-        """Return the earlier result of the same notebook, if it need not run again."""
+        """Return the earlier result of a notebook that passed with this key, or None."""
         entry = self._known.get(os.fsencode(output).hex())
         if entry is None or entry.key != key or entry.record.status is not NotebookStatus.passed:
             return None
@@ -366,22 +378,22 @@ class RunLog:
 
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds between looks at whether an executor has more slots.
+#: Seconds between two looks at an executor's number of slots.
 _POLL: Final = 1.0
 _NO_NOTEBOOK: Final = "no notebook is there"
 _NOT_NOTEBOOK: Final = "only notebooks are run (.ipynb)"
-#: What is said instead of the messages of `files.find`, as scripts can't be run.
+#: Messages in place of those of `files.find`, which speak of scripts: scripts can't be run.
 _MESSAGES: Final = {files.NOTHING_FOUND: _NO_NOTEBOOK, files.WRONG_KIND: _NOT_NOTEBOOK}
 
 
-# --- which notebooks are run, and as which files --------------------------------------------------
+# --- planning: which notebooks are run, and the files that they are written to --------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedNotebook:
     """A notebook to run.
 
-    ``output`` is the name of its file in DIR, ``name`` what it is called.
+    ``output`` is the name of its file in DIR, and ``name`` the name that messages have.
     """
 
     file: files.File
@@ -390,7 +402,7 @@ class PlannedNotebook:
 
     @property
     def artifacts(self) -> str:
-        """The folder in DIR that files of its cells are copied to."""
+        """The name of the folder in DIR that files of its cells are copied to."""
         return self.output.rpartition(".")[0] + ".artifacts"
 
     @property
@@ -402,13 +414,15 @@ class PlannedNotebook:
 def plan(
     paths: Sequence[str], output_dir: Path, exclude: Sequence[str] = ()
 ) -> tuple[list[PlannedNotebook], list[Problem]]:
-    """Return the notebooks that ``paths`` name, in a stable order, and what is wrong with those.
+    """Return the notebooks that ``paths`` name, in a stable order, and the problems with paths.
 
-    What an earlier run has written to ``output_dir`` is left out.
+    Notebooks that an earlier run has written to ``output_dir`` are left out, unless a path leads
+    there.
     """
     found, problems = files.find(paths, exclude)
     problems = [Problem(one.path, _MESSAGES.get(one.message, one.message)) for one in problems]
-    folder, given = os.path.realpath(output_dir), {files.absolute(path) for path in paths}
+    folder = os.path.realpath(output_dir)
+    given = {files.absolute(path) for path in paths}
     skips_outputs = not any(within(os.path.realpath(path), folder) for path in paths)
     planned = dict[str, PlannedNotebook]()
     for file in found:
@@ -421,13 +435,13 @@ def plan(
         shown = Path(file.shown)
         outside = shown.is_absolute() or shown.parts[0] in {"..", OWN}
         output = path.lstrip("/") if outside else file.shown
-        one = PlannedNotebook(file, output, visible(file.shown))
+        new = PlannedNotebook(file, output, visible(file.shown))
         if (other := planned.get(output)) is not None:
             what = f"would be written to the same file as {other.name}"
-            problems.append(Problem(one.name, what))
+            problems.append(Problem(new.name, what))
         if os.path.realpath(Path(folder, output)) == real:
-            problems.append(Problem(one.name, "would be overwritten: name another --output-dir"))
-        planned[output] = one
+            problems.append(Problem(new.name, "would be overwritten: name another --output-dir"))
+        planned[output] = new
     if not planned and not problems:
         problems.append(Problem(" ".join(paths), _NO_NOTEBOOK))
     return list(planned.values()), problems
@@ -438,11 +452,11 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What to run, under which policy, and how.
+    """What to run, under which policies, and how.
 
-    ``notebooks`` names the policy of each.
-    ``resume`` takes over what passed in an earlier run.
-    ``report`` is a file that is written when all has ended.
+    ``notebooks`` has the name of the policy of each notebook. ``jobs`` is the number of notebooks
+    that run at once. With ``resume``, notebooks that passed in an earlier run are not run again.
+    ``report`` is the file of the report, which the caller writes when the run has ended.
     """
 
     notebooks: Mapping[PlannedNotebook, str]
@@ -455,7 +469,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run went. ``signal`` is the one that ended it, or 0."""
+    """The result of a run. ``signal`` is the number of the signal that ended it, or 0."""
 
     results: tuple[NotebookResult, ...]
     gaps: tuple[Gap, ...]
@@ -463,36 +477,43 @@ class RunResult:
 
 
 class Executor(Protocol):
-    """Runs notebooks, each under the policy of its job."""
+    """The interface of whatever runs notebooks, each under the policy of its job."""
 
     def digest(self, policy: str, /) -> str:
-        """Return the digest of the policy of this name."""
+        """Return the digest of the policy with this name."""
 
     @property
     def slots(self) -> int:
-        """How many notebooks are to run at once now. There may be more later."""
+        """The number of notebooks that may run at once now. It may grow."""
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What the policy asks for and is not enforced; known once a notebook has run."""
+        """The gaps in enforcement, known once a notebook has run."""
 
     async def run(self, job: Job, options: RunOptions) -> tuple[NotebookResult, Document | None]:
-        """Run a notebook; return it, too, if it could be read. What is wrong is its result."""
+        """Run a notebook. Return its result, and the executed notebook if it could be read.
+
+        Raises nothing for a faulty notebook: the result says what is wrong.
+        """
 
     def stop(self) -> None:
-        """End what runs soon; when called twice, at once."""
+        """End the notebooks that run, soon; if called a second time, at once."""
 
 
 class LocalExecutor:
-    """Runs notebooks in guests of this process. ``pools`` has those of each policy by its name."""
+    """The executor that runs notebooks in guests of this process.
+
+    ``pools`` has the pools of each policy, by the policy's name.
+    """
 
     def __init__(self, pools: Mapping[str, PolicyPools], slots: int) -> None:
-        self._pools, self.slots = pools, slots
+        self._pools = pools
+        self.slots = slots
         self.gaps: tuple[Gap, ...] = ()
         self._running: set[Execution] = set()
 
     def digest(self, policy: str, /) -> str:
-        """Return the digest of the policy of this name."""
+        """Return the digest of the policy with this name."""
         config = self._pools[policy].operators.config
         return paths.without_scratch(config.policy, Path(config.prepare.scratch)).digest()
 
@@ -506,17 +527,17 @@ class LocalExecutor:
         finally:
             self._running.discard(execution)
             known = {(gap.capability, gap.consequence) for gap in self.gaps}
-            new = (g for g in execution.gaps if (g.capability, g.consequence) not in known)
+            new = (gap for gap in execution.gaps if (gap.capability, gap.consequence) not in known)
             self.gaps = (*self.gaps, *new)
 
     def stop(self) -> None:
-        """Interrupt all that runs, and kill what goes on."""
+        """Interrupt the cells that run, and kill those that go on."""
         for execution in self._running:
             execution.stop()
 
 
 def run(request: RunRequest, folder: OutputFolder, progress: Progress) -> RunResult:
-    """Run the notebooks in guests of this process. Raise CellblockError where none can be run."""
+    """Run the notebooks in guests of this process. Raise CellblockError if none can be run."""
     return asyncio.run(_run(request, folder, progress))
 
 
@@ -524,7 +545,8 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
     run = Run(request, folder, progress)
     with run.handling_signals():
         async with AsyncExitStack() as stack:
-            pools, exports = dict[str, PolicyPools](), False
+            pools = dict[str, PolicyPools]()
+            exports = False
             for policy in dict.fromkeys(request.notebooks.values()):
                 unopened = AsyncSandboxPool(
                     policy, project=Path.cwd(), allow_unsafe=request.allow_unsafe
@@ -536,28 +558,31 @@ async def _run(request: RunRequest, folder: OutputFolder, progress: Progress) ->
                 pools[policy] = await stack.enter_async_context(PolicyPools(pool))
             if exports:
                 check_artifact_folders(tuple(request.notebooks), folder)
-            notebook.warm_up()  # while zygotes prepare
+            notebook.warm_up()  # meanwhile the zygotes prepare themselves
             run.executor = LocalExecutor(pools, request.jobs)
             return await run.run(run.executor, exports=exports)
 
 
 class Run:
-    """One run on an asyncio loop; single use. A signal stops its ``executor``, if it has one."""
+    """One run on an asyncio loop. Single use. Signals stop its ``executor``, once it has one."""
 
     def __init__(self, request: RunRequest, folder: OutputFolder, progress: Progress) -> None:
-        self._request, self._folder, self._progress = request, folder, progress
+        self._request = request
+        self._folder = folder
+        self._progress = progress
         self._results: list[NotebookResult] = []
         self.executor: Executor | None = None
         self._signal = 0
 
     async def run(self, executor: Executor, *, exports: bool) -> RunResult:
-        """Run all notebooks. With ``exports``, cells' files are kept. Raise CellblockError."""
+        """Run all notebooks; with ``exports``, copy cells' files out. Raise CellblockError."""
         try:
             log = RunLog(self._folder, resumed=self._request.resume)
         except OSError as exc:
             raise OutputFolderError(f"{self._folder.path}: {exc.strerror}") from None
         waiting = iter(self._request.notebooks)
 
+        # A task for each slot: all of them take notebooks from the same iterator.
         async def run_in_turn() -> None:
             for planned in waiting:
                 result = await self._result(planned, executor, log, exports=exports)
@@ -573,7 +598,7 @@ class Run:
                     tasks, timeout=_POLL, return_when=asyncio.FIRST_EXCEPTION
                 )
                 for task in ended:
-                    task.result()  # raises what it has raised
+                    task.result()  # raise an exception of the task's here
                 if not going:
                     return RunResult(tuple(self._results), executor.gaps, self._signal)
         finally:
@@ -585,7 +610,7 @@ class Run:
     async def _result(
         self, planned: PlannedNotebook, executor: Executor, log: RunLog, *, exports: bool
     ) -> NotebookResult:
-        """Return the result of a notebook: an earlier run's, or that of running it."""
+        """Return the result of a notebook: an earlier run's, or that of running it now."""
         if self._signal:
             return _not_run(planned, NotebookStatus.skipped, "the run was ended before")
         try:
@@ -601,7 +626,8 @@ class Run:
         result = _not_run(planned, NotebookStatus.killed, "")
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
-            options, folder = self._request.options, files.absolute(planned.file.path.parent)
+            options = self._request.options
+            folder = files.absolute(planned.file.path.parent)
             changes = options.changes_folder(planned.output)
             job = Job(planned.name, content, folder, policy, artifacts, changes)
             result, document = await executor.run(job, options)
@@ -622,7 +648,7 @@ class Run:
     def handling_signals(self) -> Iterator[None]:
         """Let signals end the run in good order, except those that its parent has it ignore."""
         loop = asyncio.get_running_loop()
-        handled = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         for number in handled:
             loop.add_signal_handler(number, self._stop, number)
         try:
@@ -643,29 +669,32 @@ def _not_run(planned: PlannedNotebook, status: NotebookStatus, why: str) -> Note
     return NotebookResult(notebook=planned.name, status=status, reason=why)
 
 
-# --- what a run writes is out of the cells' reach -------------------------------------------------
+# --- cells can't reach what a run writes ----------------------------------------------------------
 
 
 def check_out_of_reach(
     request: RunRequest, folder: OutputFolder, write_roots: Sequence[str]
 ) -> None:
-    """Raise OutputFolderError where cells could change what is written, or where it leads."""
-    # Links in DIR are not followed, those to it are.
+    """Raise OutputFolderError if cells could change a file that the run writes, or its path.
+
+    ``write_roots`` are the folders that cells can write to.
+    """
+    # Links in DIR are not followed when files are written, but links on the way to DIR are.
     path = Path(os.path.realpath(folder.path))
     written = [path, path / OWN, *(path / planned.output for planned in request.notebooks)]
-    written += [Path(os.path.realpath(one)) for one in (request.options.changes,) if "/" in one]
+    written += [Path(os.path.realpath(file)) for file in (request.options.changes,) if "/" in file]
     if request.report is not None:
         written.append(Path(os.path.realpath(request.report.parent), request.report.name))
     roots = list(map(os.path.realpath, write_roots))
-    for one in written:
+    for file in written:
         for root in roots:
-            if within(str(one), root):
+            if within(str(file), root):
                 what = f"cells could change what is written: {root} is writable"
-                raise OutputFolderError(f"{one}: {what}. Name another place.")
+                raise OutputFolderError(f"{file}: {what}. Name another place.")
 
 
 def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputFolder) -> None:
-    """Raise OutputFolderError where a notebook's artifacts would be among another's files."""
+    """Raise OutputFolderError if a notebook's artifacts would be among another's files."""
     owners = dict[str, PlannedNotebook]()
     for planned in notebooks:
         owners.setdefault(planned.artifacts, planned)
