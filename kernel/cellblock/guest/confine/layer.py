@@ -161,8 +161,8 @@ def _mount_layer(layer: Layer) -> None:
         # A new one each time: overlayfs refuses one that was mounted as volatile (overlayfs.rst).
         work = opened(tempfile.mkdtemp(dir=f"{layer.folder}/{WORK}"))
         lower = by(root)
-        # The cells' home folder (``kept_in``) needs no mask: nothing of the user's is below it, only
-        # links to folders that cells are granted.
+        # The cells' home folder (``kept_in``) needs no mask: below it are no files of the user's,
+        # only links to folders that cells are granted.
         if layer.hidden and not layer.kept_in:
             # Each zygote makes its own mask, as one that is mounted must not change.
             mask = opened(tempfile.mkdtemp(prefix="mask-", dir=layer.folder))
