@@ -85,8 +85,8 @@ def _builtin(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else list(value)
 
 
-#: The number of the cell that output belongs to; 0 is the cell that runs. A task inherits its cell's
-#: number, a thread begins with 0, as under ipykernel.
+#: The number of the cell that output belongs to; 0 is the cell that runs. A task inherits that of
+#: its cell, a thread begins with 0, as under ipykernel.
 current_cell: ContextVar[int] = ContextVar("current_cell", default=0)
 
 
