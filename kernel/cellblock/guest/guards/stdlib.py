@@ -125,8 +125,8 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         _harden_enums()
         harden_displays()
         loop.harden_loops()
-        # Classes of IPython and the guest are frozen later (``audit_hook.arming``). They are changed
-        # until the zygote is prepared.
+        # Classes of IPython and the guest are still changed until the zygote is prepared. They are
+        # frozen later (``audit_hook.arming``).
         freeze_loaded(sys.stdlib_module_names)
         alias = types.GenericAlias
         for kind in (super, typing.ForwardRef, alias, *alias.__subclasses__()):
