@@ -146,7 +146,10 @@ def _hook(
     is_refused: Callable[[str, tuple[Any, ...]], bool], report: Report
 ) -> Callable[[str, tuple[Any, ...]], None]:
     """Return the refusing hook. All that it uses is in its closure."""
-    violation, rule, breaches, is_ours = OperationViolation, _RULE, _BREACHES, is_exempt
+    violation = OperationViolation
+    rule = _RULE
+    breaches = _BREACHES
+    is_ours = is_exempt
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if not is_refused(event, args) or is_ours():
@@ -167,9 +170,12 @@ def _judge(
     """
     kinds: dict[str, bool] = {}
     readable = roots() + zones()
-    listing, harmless = _LISTING, _HARMLESS
+    listing = _LISTING
+    harmless = _HARMLESS
     refused_modules = _INTERPRETER_MODULES | (frozenset() if native else _NATIVE_MODULES)
-    nowhere, allowed_path, unix = _NOWHERE, _allowed_path, _AF_UNIX
+    nowhere = _NOWHERE
+    allowed_path = _allowed_path
+    unix = _AF_UNIX
 
     def is_refused(event: str, args: tuple[Any, ...]) -> bool:
         if event == "open":
@@ -325,7 +331,9 @@ class Effects:
 
     def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
         """Return the noting hook."""
-        events, writes, forks = _EVENTS, _WRITES, _FORKS
+        events = _EVENTS
+        writes = _WRITES
+        forks = _FORKS
         is_unchanging = self._is_unchanging
         others: dict[str, Callable[[str, tuple[Any, ...]], None]]
         others = {"mmap.__new__": self._note_mapping, "os.mkdir": self._note_folder}

@@ -76,7 +76,8 @@ def watch(tell: Tell) -> Callable[[BaseException], None]:
             report(command)
         return status
 
-    popen._handle_exitstatus, os.system = handle_exitstatus, system_and_report  # noqa: SLF001
+    popen._handle_exitstatus = handle_exitstatus  # noqa: SLF001
+    os.system = system_and_report
 
     def on_error(error: BaseException) -> None:
         # Bytes are the text of a ``%%bash`` cell, which IPython writes to the program's input.
@@ -152,10 +153,12 @@ def _words_of_script(text: str) -> Iterator[tuple[str, bool]]:
 
 def _words_of_line(tokens: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Yield the same for a line of a script, which may have several commands and redirections."""
-    program, redirects = "", False
+    program = ""
+    redirects = False
     for token in tokens:
         if not token.strip(";|&()"):
-            program, redirects = "", False
+            program = ""
+            redirects = False
         elif not token.strip("<>"):
             redirects = ">" in token
         else:
@@ -188,7 +191,8 @@ def _is_readable(path: str) -> bool:
 
 def _is_started_by_cell() -> bool:
     """Return whether a cell's own code started the program, and not a library."""
-    frame, installed = sys._getframe(1), roots()  # noqa: SLF001 - as inspect does
+    frame = sys._getframe(1)  # noqa: SLF001 - as inspect does
+    installed = roots()
     for _ in range(_DEEPEST):
         if (above := frame.f_back) is None:
             return False

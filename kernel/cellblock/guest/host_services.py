@@ -156,7 +156,8 @@ class Calls:
 
     async def wait(self, tool: str, arguments: msgspec.Raw) -> Any:
         """Call a tool and await its answer; cancelling withdraws the call. Raises ToolError."""
-        loop, due = asyncio.get_running_loop(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        due = asyncio.Event()
 
         def wake() -> None:
             if _get_running_loop() is loop:  # None in another thread
@@ -165,7 +166,8 @@ class Calls:
                 with contextlib.suppress(RuntimeError):  # it has closed
                     loop.call_soon_threadsafe(due.set)
 
-        call, number = _Call(tool, wake, self._decode), next(self._ids)
+        call = _Call(tool, wake, self._decode)
+        number = next(self._ids)
         try:
             self.readers.begin(loop)
             try:
@@ -511,7 +513,8 @@ def pack(
     names = [repr(p.name) for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
     subject = "the arguments"
     try:
-        positional, named = [], {}
+        positional = []
+        named = {}
         for index, value in enumerate(args):
             subject = f"argument {names[index] if index < len(names) else index + 1}"
             positional.append(values.plain(value, arrays.data))

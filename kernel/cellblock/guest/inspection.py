@@ -149,7 +149,8 @@ def _offer(
 ) -> messages.Completed:
     """Return the completions of ``prefix`` among ``names``."""
     matches = sorted(n for n in names if n.startswith(prefix))[:_MAX_MATCHES]
-    start, end = request.cursor - len(prefix), request.cursor
+    start = request.cursor - len(prefix)
+    end = request.cursor
     types = [
         {"start": start, "end": end, "text": n, "type": kind, "signature": ""} for n in matches
     ]
@@ -437,7 +438,8 @@ def _stored(owner: Any, name: str) -> Any:
         if value is _MISSING:
             raise LookUpRefused("the module does not have it")
         return value
-    of_class, own = _class_item(kind, name), _MISSING
+    of_class = _class_item(kind, name)
+    own = _MISSING
     if of_class is _MISSING or _attribute(type(of_class), "__set__") is None:
         own = _class_item(owner, name) if issubclass(kind, type) else _own_item(owner, name)
     if own is not _MISSING:

@@ -95,7 +95,8 @@ def add_modules(shell_class: type, stream_class: type) -> None:
 
     def take_shell(module: Any) -> None:
         module.ZMQInteractiveShell = shell_class
-        module.ZMQDisplayPublisher, module.ZMQShellDisplayHook = Publisher, ResultHook
+        module.ZMQDisplayPublisher = Publisher
+        module.ZMQShellDisplayHook = ResultHook
 
     def take_app(module: Any) -> None:
         module.IPKernelApp = GuestApp

@@ -129,7 +129,8 @@ def patch_threadpoolctl(module: Any) -> None:
     It can't in a copy that took over, whose pid is another than the one its Landlock rule names.
     """
     kind = module.ThreadpoolController
-    by_maps, by_loader = getattr(kind, _BY_MAPS), getattr(kind, _BY_LOADER)
+    by_maps = getattr(kind, _BY_MAPS)
+    by_loader = getattr(kind, _BY_LOADER)
 
     def find(self: Any) -> None:
         try:
@@ -610,7 +611,8 @@ def _altair(module: Any, *, vega: bool) -> None:
     picture = _altair_picture(module)
 
     def page(spec: dict[str, Any], **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        shown, metadata = _vega_page(spec, vega=vega, **options), dict[str, Any]()
+        shown = _vega_page(spec, vega=vega, **options)
+        metadata = dict[str, Any]()
         if picture is not None and _is_asked() and _has_memory_for_drawing():
             with contextlib.suppress(Exception):  # the page is enough
                 image, metadata = picture(spec) or ({}, {})

@@ -535,7 +535,8 @@ def _refuse_subclasses() -> None:
         subclasses = waiting.pop().__subclasses__()
         known.update(subclasses)
         waiting += subclasses
-    original_init, known_classes = base.__init__, frozenset(known)
+    original_init = base.__init__
+    known_classes = frozenset(known)
 
     def refuse_subclass(_cls: type, /, **_keys: object) -> None:
         raise _no_operation("a class of loops")
@@ -559,5 +560,6 @@ def _refused_method(name: str) -> Callable[..., Any]:
 
 
 def _no_operation(what: str) -> OperationViolation:
-    why, remedy = "reaches processes, sockets or descriptors", "Ask the host for an operation."
+    why = "reaches processes, sockets or descriptors"
+    remedy = "Ask the host for an operation."
     return OperationViolation("operation-not-allowed", what, why, remedy)

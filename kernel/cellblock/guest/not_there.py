@@ -73,7 +73,8 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
         if event == "os.chdir" and not _is_magic():
             return
         try:
-            folder, seen = _searched(event, args), True
+            folder = _searched(event, args)
+            seen = True
         except OSError:  # the working folder has no path: it is too deep, or may not be looked up
             return
         if not folder or folder in sent:
@@ -82,7 +83,8 @@ def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
         try:
             is_answered = run_exempt(_has_entries, folder)
         except OSError as error:
-            is_answered, seen = event in _LISTINGS, not isinstance(error, FileNotFoundError)
+            is_answered = event in _LISTINGS
+            seen = not isinstance(error, FileNotFoundError)
         if is_answered:
             return
         direct = event == "os.chdir" or _caller()
@@ -161,11 +163,14 @@ def _searched(event: str, args: tuple[Any, ...]) -> str:
         if folder is not None:  # a descriptor
             return ""
     elif event in _LISTINGS or event == "os.chdir":
-        pattern, start = "", "." if args[0] is None else args[0]
+        pattern = ""
+        start = "." if args[0] is None else args[0]
     elif event == "os.walk":
-        pattern, start = "", args[0]
+        pattern = ""
+        start = args[0]
     else:  # of pathlib
-        start, pattern = args[0], args[1]
+        start = args[0]
+        pattern = args[1]
     try:
         start, pattern = os.fsdecode(start), os.fsdecode(pattern)
     except TypeError:
@@ -205,7 +210,8 @@ def _caller() -> bool | None:
 
     Return None if no cell is behind the call, or it is an import or sets a variable.
     """
-    installed, direct = roots(), True
+    installed = roots()
+    direct = True
     for frame in _frames(sys._getframe(2)):  # noqa: SLF001 - as inspect does
         name = frame.f_code.co_filename
         if name.startswith(_IMPORTS) or frame.f_code.co_name in _SETTERS:

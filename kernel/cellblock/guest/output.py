@@ -621,7 +621,8 @@ def stream_in_force(name: str) -> object:
     """
 
     class Stream(io.TextIOBase):
-        encoding, errors = "utf-8", "backslashreplace"
+        encoding = "utf-8"
+        errors = "backslashreplace"
 
         def write(self, text: str) -> Any:
             return getattr(sys, name).write(text)
@@ -643,12 +644,14 @@ def harden_printers() -> None:
     ``_repr_pretty_`` gets a printer whose tables are copies, because the shell's own tables outlive
     the cell.
     """
-    plain_printer, name = pprint.PrettyPrinter, "_pprint_simplenamespace"
+    plain_printer = pprint.PrettyPrinter
+    name = "_pprint_simplenamespace"
     setattr(plain_printer, name, of_whole(vars(plain_printer)[name]))
     vars(plain_printer)["_dispatch"][SimpleNamespace.__repr__] = vars(plain_printer)[name]
     vars(pprint)["getattr"] = library_getattr
     printer: Any = pretty.RepresentationPrinter
-    original_init, printers = printer.__init__, vars(pretty)["_type_pprinters"]
+    original_init = printer.__init__
+    printers = vars(pretty)["_type_pprinters"]
 
     def init_with_copies(self: Any, *args: Any, **kwargs: Any) -> None:
         original_init(self, *args, **kwargs)

@@ -76,7 +76,8 @@ def answer_pip(command: str) -> Answer | None:
         have = ", ".join(filter(None, installed.values())) or "nothing is asked for here"
         silent = re.search(r"(?<!2)>", match["elsewhere"]) or any(map(_QUIET.fullmatch, words))
         return Answer("" if silent else f"Requirement already satisfied: {have}\n", success=True)
-    names, allowed = shlex.join(missing), ", ".join(map(json.dumps, missing))
+    names = shlex.join(missing)
+    allowed = ", ".join(map(json.dumps, missing))
     text = (
         f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
         f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"

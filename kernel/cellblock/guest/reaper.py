@@ -59,7 +59,8 @@ def stand_between(control_fd: int) -> int:
     if host_pid == 0:
         control.close()
         return -1
-    host, reaper = os.pidfd_open(host_pid), os.getpid()
+    host = os.pidfd_open(host_pid)
+    reaper = os.getpid()
     folder, folder_write = os.pipe()
     set_attribute(_PR_SET_NAME, ctypes.addressof(_NAME))
     set_attribute(_PR_SET_DUMPABLE, 0)

@@ -84,7 +84,8 @@ def harden_displays() -> None:
 
     def reload(self: Any) -> None:
         if self.filename is not None or self.url is not None:
-            subject, why = type(self).__name__, "would read or write a file or a URL"
+            subject = type(self).__name__
+            why = "would read or write a file or a URL"
             raise OperationViolation("operation-not-allowed", subject, why, "Pass the data itself.")
 
     shown: Any = display.DisplayObject
@@ -149,7 +150,8 @@ def show_help(*of: Any) -> None:
     Raises NameViolation without an object, and for a text, which ``help`` would import.
     """
     if len(of) != 1 or isinstance(of[0], str):
-        why, remedy = "reads and imports what a text names", "Pass the object: help(len)."
+        why = "reads and imports what a text names"
+        remedy = "Pass the object: help(len)."
         raise NameViolation("builtin-not-allowed", "help", why, remedy)
     sys.stdout.write("\n".join([*_about(of[0]), ""]))
 
@@ -159,11 +161,14 @@ with_name(show_help, "help")
 
 def _about(obj: Any) -> Iterator[str]:
     if isinstance(obj, ModuleType):
-        kind, members = "module", namespace_of_module(obj)
+        kind = "module"
+        members = namespace_of_module(obj)
     elif isinstance(obj, type):
-        kind, members = "class", type.__dict__["__dict__"].__get__(obj)
+        kind = "class"
+        members = type.__dict__["__dict__"].__get__(obj)
     elif callable(obj) and hasattr(obj, "__name__"):
-        kind, members = "function", {}
+        kind = "function"
+        members = {}
     else:  # for a value, describe its class, as pydoc does
         yield from _about(type(obj))
         return

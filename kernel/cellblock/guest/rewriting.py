@@ -180,7 +180,8 @@ def _walk(tree: ast.AST, *, text: bool) -> Iterator[tuple[Any, Any, Any, Any]]:
         owner, _, node, scope = entry
         if owner is tree and _keeps_text(node):
             text = True
-        kind, below = type(node), []
+        kind = type(node)
+        below = []
         for field in node._fields:
             if text and field in _ANNOTATIONS:
                 continue
@@ -236,7 +237,8 @@ def _together(body: Sequence[ast.stmt]) -> ast.stmt:
 
 def _attribute(node: ast.Attribute, _in_class: bool) -> ast.expr | None:
     """Rewrite the reading of a settled attribute."""
-    name, owner = node.attr, node.value
+    name = node.attr
+    owner = node.value
     if not attribute_allowed(name):
         raise refusal(name)  # the source check, which comes first, says the same
     if name not in SETTLED or type(node.ctx) is not ast.Load:
@@ -361,7 +363,8 @@ def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
                     # where it is matched. Not in a class body, whose names a lambda can't see.
                     nothing = ast.arguments([], [], None, [], [], None, [])
                     class_ = part.cls if in_class else ast.Lambda(nothing, part.cls)
-                    known, count = ast.Constant(in_class), ast.Constant(len(part.patterns))
+                    known = ast.Constant(in_class)
+                    count = ast.Constant(len(part.patterns))
                     named = ast.Tuple([ast.Constant(item) for item in common], ast.Load())
                     stand_ins.append(_bind(name, _call(PATTERN, class_, known, count, named)))
                     part.cls = ast.copy_location(_name(name), part.cls)

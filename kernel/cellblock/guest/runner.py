@@ -277,7 +277,8 @@ class Runner:
         try:
             source = shell.transform_admitted(request.source, raw)
         except Exception:
-            source, transform_error = raw, sys.exc_info()
+            source = raw
+            transform_error = sys.exc_info()
         prepared = {"transformed_cell": source, "preprocessing_exc_tuple": transform_error}
         name = request.cell_id
         cell = shell.run_cell_async(raw, stored, request.silent, cell_id=name, **prepared)

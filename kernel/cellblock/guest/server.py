@@ -78,7 +78,8 @@ class Subshell:
         self, number: int, calls: Calls, answer: Answer, driver: Driver | None = None
     ) -> None:
         self.number = number
-        self._calls, self._answer = calls, answer
+        self._calls = calls
+        self._answer = answer
         self._messages = deque[Any]()
         self._arrived = threading.Event()
         self.on_message: Callable[[], None] = lambda: None
@@ -145,7 +146,9 @@ class Subshells:
     def __init__(
         self, calls: Calls, answer: Answer, keep: Callable[[messages.ToGuest], None]
     ) -> None:
-        self._calls, self._answer, self._keep = calls, answer, keep
+        self._calls = calls
+        self._answer = answer
+        self._keep = keep
         self._all: dict[int, Subshell] = {}
         #: In a copy, by number: the event loops of its original's subshells.
         self._drivers: dict[int, Driver] = {}
@@ -502,7 +505,8 @@ class Server:
         kernel = self._kernel
         while (message := self._channel.take_comm()) is not None:
             before = kernel.request, kernel.cell
-            kernel.request, kernel.cell = message.id, 0
+            kernel.request = message.id
+            kernel.cell = 0
             # Context variables: these hold in this call from the event loop only.
             current_subshell.set(message.subshell)
             current_cell.set(0)

@@ -545,7 +545,8 @@ class GuestShell(InteractiveShell):
         shown = self._shown_errors.get(current_subshell.get())
         if shown is not None and shown.raised is raised:
             return shown.error
-        name, text = encodable(type(raised).__name__), encodable(tracebacks.describe(raised))
+        name = encodable(type(raised).__name__)
+        text = encodable(tracebacks.describe(raised))
         return messages.Error(ename=name, evalue=text, traceback=[], is_shown=True)
 
     def error_of_result(self, result: ExecutionResult) -> messages.Error | None:
@@ -842,7 +843,8 @@ class HostMagics(Magics):
         self._keep_state(line, restores=True)
 
     def _keep_state(self, line: str, *, restores: bool) -> None:
-        name, magic = without_comment(line), "%restore" if restores else "%checkpoint"
+        name = without_comment(line)
+        magic = "%restore" if restores else "%checkpoint"
         if not re.fullmatch(messages.CHECKPOINT_NAME, name):
             raise UsageError(f"{magic} takes a name of letters, digits, '_', '.' and '-'")
         if not self.server.runs_cell:

@@ -93,12 +93,14 @@ def capture_files(before: tuple[OpenFile, ...] = ()) -> tuple[OpenFile, ...]:
             continue
         with contextlib.suppress(OSError):
             mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
-            size, changed = status.st_size, status.st_ctime_ns
+            size = status.st_size
+            changed = status.st_ctime_ns
             contents = known.get((_inode(status), size, changed))
             if contents is None and mode == os.O_RDWR and size <= min(MOST_EACH, room):
                 contents = os.pread(fd, size, 0)
             room -= len(contents or b"")
-            offset, writable = os.lseek(fd, 0, os.SEEK_CUR), mode != os.O_RDONLY
+            offset = os.lseek(fd, 0, os.SEEK_CUR)
+            writable = mode != os.O_RDONLY
             files.append(OpenFile(fd, _inode(status), offset, size, changed, writable, contents))
     return tuple(files)
 
@@ -157,7 +159,8 @@ def _restore(file: OpenFile, is_late: Event) -> bool:
     Stops and returns False once ``is_late`` is set.
     """
     try:
-        status, whole = os.fstat(file.fd), True
+        status = os.fstat(file.fd)
+        whole = True
         if _inode(status) != file.inode:
             return False
         if _has_changed(file):
@@ -278,7 +281,8 @@ def drop_connections(*, servers: bool = False) -> int:
 
     Return how many were connected.
     """
-    connected, nowhere = 0, -1
+    connected = 0
+    nowhere = -1
     for fd, status in descriptors(4_096, 32):
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
             with contextlib.suppress(OSError):
@@ -505,7 +509,8 @@ class Snapshots:
         """Fork while no frame is being sent. Raises OSError, MemoryError."""
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
-        random_state, register_tasks = _get_random(), self._driver.remember_tasks()
+        random_state = _get_random()
+        register_tasks = self._driver.remember_tasks()
         with self._channel.hold():
             pid = fork()
         if not pid:

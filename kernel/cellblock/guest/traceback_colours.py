@@ -29,7 +29,8 @@ def make_once() -> None:
     PythonLexer()
     # Put Python's lexer first: pygments looks through hundreds to find it. Assigned as a whole, so
     # that an interrupt leaves no half of it.
-    name, known = PythonLexer.__name__, lexers.LEXERS
+    name = PythonLexer.__name__
+    known = lexers.LEXERS
     lexers.LEXERS = {name: known[name], **known}
     # The style that marks the failing expression is derived from each theme's style once.
     module: Any = stack_data

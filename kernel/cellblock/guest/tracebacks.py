@@ -279,7 +279,8 @@ def _database() -> FailedCall | None:
     name = effects.database
     if not isinstance(name, str | bytes | os.PathLike):
         return None
-    path, reads = os.fsdecode(name), False
+    path = os.fsdecode(name)
+    reads = False
     if path.startswith("file:"):
         parts = urlsplit(path)
         path, reads = unquote(parts.path), "mode=ro" in parts.query
@@ -311,7 +312,8 @@ def _path_of(error: OSError) -> object:
 
     An error about two files, such as a move, is about the second if the first could be moved.
     """
-    first, second = error.filename, error.filename2
+    first = error.filename
+    second = error.filename2
     if second is None or error.errno == errno.EBUSY or not os.path.lexists(first):
         return first or _path_in(_text(error))
     return second if os.access(os.path.dirname(os.path.abspath(first)), os.W_OK) else first

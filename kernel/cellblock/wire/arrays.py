@@ -104,7 +104,8 @@ def _array(array: Any, _find: Find) -> messages.Array:
 
 
 def _pandas_frame(frame: Any, find: Find) -> messages.Frame:
-    pandas, pyarrow = sys.modules["pandas"], find("pyarrow")
+    pandas = sys.modules["pandas"]
+    pyarrow = find("pyarrow")
     index = frame.index
     plain = type(index) is pandas.RangeIndex and (index.start, index.step) == (0, 1)
     if not plain or index.name is not None:
@@ -144,7 +145,8 @@ def _polars_frame(frame: Any, find: Find) -> messages.Frame:
 
 def _frame(table: Any, find: Find, library: Any = "pyarrow", index: int = 0) -> messages.Frame:
     _check_size(max(table.nbytes, table.num_rows * table.num_columns))
-    arrow, named = find("pyarrow"), zip(table.column_names, table.columns, strict=True)
+    arrow = find("pyarrow")
+    named = zip(table.column_names, table.columns, strict=True)
     columns = tuple(_column(name, chunks, arrow) for name, chunks in named)
     return messages.Frame(library=library, columns=columns, index=index)
 
@@ -452,7 +454,8 @@ def _decoded_table(value: messages.Frame, find: Find) -> Any:
         raise ValueError("an index of too many levels, or too many columns of times in a zone")
     if value.form != "table" and value.index == len(value.columns):
         raise ValueError("a column of a table that has none")
-    pyarrow, zones = find("pyarrow"), value.library != "pandas"
+    pyarrow = find("pyarrow")
+    zones = value.library != "pandas"
     columns = [_decoded_column(c, pyarrow, zones=zones) for c in value.columns]
     if len({len(c) for c in columns}) > 1:
         raise ValueError("columns of several lengths")

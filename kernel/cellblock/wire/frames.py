@@ -49,7 +49,9 @@ def _heads() -> tuple[bytes, bytes, bytes, bytes]:
     length has it in so many bytes after the first one. The length counts bytes, or the items of an
     array or map.
     """
-    size, width, kind = bytearray([1] * 256), bytearray(256), bytearray(256)
+    size = bytearray([1] * 256)
+    width = bytearray(256)
+    kind = bytearray(256)
     size[0xA0:0xC0] = range(1, 33)  # short strings
     for first, extra in ((0xC4, 1), (0xC7, 2), (0xD9, 1)):  # bytes, extensions, strings
         for power in range(3):
@@ -97,7 +99,8 @@ def _walk(payload: bytes | bytearray, at: int) -> None:
     allowed = MAX_VALUES
     # Of the containers around the current one: how many items are left, and how many keys it has.
     outer: list[tuple[int, int]] = []
-    left, keys = 1, 0
+    left = 1
+    keys = 0
     while left or outer:
         if not left:
             left, keys = outer.pop()
@@ -107,7 +110,8 @@ def _walk(payload: bytes | bytearray, at: int) -> None:
         first = payload[at]
         left -= 1
         allowed -= _COST[first]
-        kind, width = _KIND[first], _WIDTH[first]
+        kind = _KIND[first]
+        width = _WIDTH[first]
         length = int.from_bytes(payload[at + 1 : at + 1 + width], "big") if width else first & 15
         at += _SIZE[first]
         if keys and left & 1 and not _TEXT[first]:
@@ -137,7 +141,9 @@ def _run(payload: bytes | bytearray, at: int, most: int) -> tuple[int, int, int]
     first = payload[at : at + 1]
     if not first or _WIDTH[first[0]] or _KIND[first[0]]:
         return 0, 0, 0
-    size, alike, same = _SIZE[first[0]], 0, _RUN
+    size = _SIZE[first[0]]
+    alike = 0
+    same = _RUN
     while same == _RUN and alike < most:
         begin = at + alike * size
         heads = payload[begin : begin + min(most - alike, _RUN) * size : size]
@@ -192,7 +198,8 @@ class Splitter:
         self._cap = cap
         self._buffer = bytearray()
         #: The buffer of a large payload that has begun to arrive, and how many bytes are there.
-        self._large, self._arrived = bytearray(), 0
+        self._large = bytearray()
+        self._arrived = 0
         #: Number of payloads so far.
         self.taken = 0
 
@@ -221,7 +228,8 @@ class Splitter:
                 room[:size] = data[:size]
             yield from self.filled(size)
             data = data[size:]
-        buffer, start = self._buffer, 0
+        buffer = self._buffer
+        start = 0
         buffer += data
         try:
             while len(buffer) - start >= HEADER:
@@ -230,12 +238,14 @@ class Splitter:
                     raise FrameTooLargeError(
                         f"a frame announces {size} bytes, the cap is {self._cap}"
                     )
-                begin, end = start + HEADER, start + HEADER + size
+                begin = start + HEADER
+                end = start + HEADER + size
                 if len(buffer) < end:
                     if size >= _LARGE:
                         # From now on it is read into its own buffer, so that there is no second
                         # copy.
-                        self._large, self._arrived = bytearray(size), len(buffer) - begin
+                        self._large = bytearray(size)
+                        self._arrived = len(buffer) - begin
                         self._large[: self._arrived] = buffer[begin:]
                         start = len(buffer)
                     break

@@ -139,7 +139,8 @@ def of_numpy(value: Any) -> Any:
     In newer versions of pandas, ``unique`` of a column of texts is such an array. Raises TypeError
     for other values.
     """
-    kind, numpy = type(value), sys.modules.get("numpy")
+    kind = type(value)
+    numpy = sys.modules.get("numpy")
     for base in () if numpy is None else (numpy.generic, numpy.ndarray):
         if issubclass(kind, base):
             return base.tolist(value)
@@ -168,7 +169,8 @@ def _is_small(value: Any) -> bool:
 
     Calls the base classes' methods only, none of a subclass.
     """
-    count, waiting = 0, [value]
+    count = 0
+    waiting = [value]
     while waiting and count <= SMALL:
         item = waiting.pop()
         kind, count = type(item), count + 1

@@ -128,7 +128,8 @@ def enter_namespaces() -> None:
 
 def enter_user_namespace() -> None:
     """Enter a new mount namespace, in a user namespace of this user alone. Raises OSError."""
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
+    group = os.getegid()
     libc.unshare(CLONE_NEWUSER | CLONE_NEWNS)
     with process.dumpable():  # otherwise root owns these files (proc(5))
         _write("/proc/self/setgroups", "deny")
@@ -197,7 +198,8 @@ def _hide(path: str, root: int, mask: int) -> None:
             above = _folder_in(mask, name, stack)
             if above is None:
                 return
-            root, mask = below, above
+            root = below
+            mask = above
         _white_out(last, mask)
 
 
@@ -364,7 +366,8 @@ class Mounter:
             self._line.send(question)
             answer = self._line.recv(_LONGEST_ANSWER)
         except TimeoutError:
-            answer, why = b"", "the process that mounts does not answer"
+            answer = b""
+            why = "the process that mounts does not answer"
         except OSError:
             answer = b""
         if not answer:

@@ -1060,7 +1060,8 @@ def end_sessions(sessions: Sessions, keep: tuple[int, ...], user: int | None = N
 
     Raises LockFailed if processes go on starting others for ten seconds.
     """
-    deadline, killed = time.monotonic() + _TIMEOUT, set[int]()
+    deadline = time.monotonic() + _TIMEOUT
+    killed = set[int]()
     # Compared with the look before, not with all: a pid that was missing in the last look was free,
     # so it belongs to a new process.
     while (found := _kill_all(sessions, keep, user)) - killed:

@@ -151,7 +151,8 @@ def _wait_for_routes(addresses: Sequence[str]) -> None:
     Linux adds their routes a few milliseconds later, in a worker, and a route may come and go
     meanwhile. Until then a guest's connection would fail with ENETUNREACH.
     """
-    deadline, reached = time.monotonic() + _PATIENCE, 0
+    deadline = time.monotonic() + _PATIENCE
+    reached = 0
     while addresses and reached < _TIMES_REACHED and time.monotonic() < deadline:
         reached = reached + 1 if all(map(_has_route, addresses)) else 0
         time.sleep(0.002)

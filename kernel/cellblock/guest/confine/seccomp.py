@@ -286,7 +286,8 @@ def _tree(runs: list[tuple[int, str]]) -> Iterator[Item]:
         yield Op(JA, yes=runs[0][1])
         return
     middle = len(runs) // 2
-    lower, upper = runs[:middle], runs[middle:]
+    lower = runs[:middle]
+    upper = runs[middle:]
     above = upper[0][1] if len(upper) == 1 else f"from {upper[0][0]}"
     below = lower[0][1] if len(lower) == 1 else ""
     yield Op(JGE, upper[0][0], yes=above, no=below)

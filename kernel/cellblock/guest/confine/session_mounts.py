@@ -139,7 +139,8 @@ def serve(line: _socket.socket, memory: int) -> None:
 
 def _serve(line: _socket.socket, request: _Request, memory: int) -> None:
     """Make the namespaces that one request asks for, send the answer, and end this process."""
-    answer, opened = _Answer(request.number, errno.EIO), list[int]()
+    answer = _Answer(request.number, errno.EIO)
+    opened = list[int]()
     try:
         opened = _make(request.scratch, memory)
         answer.error = 0
@@ -213,7 +214,8 @@ def _send(line: _socket.socket, data: bytes, fds: Sequence[int], flags: int = 0)
 
 def _receive(line: _socket.socket) -> tuple[bytes, list[int]]:
     """Return a message and its descriptors. Raises OSError if the other process has ended."""
-    space, fds = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4), array.array("i")
+    space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
+    fds = array.array("i")
     data, ancillary, _, _ = line.recvmsg(_LONGEST, space, socket.MSG_CMSG_CLOEXEC)
     for _, _, payload in ancillary:
         fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])

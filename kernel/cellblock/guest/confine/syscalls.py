@@ -689,7 +689,8 @@ def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
     ``arg`` is the number of the argument with the flags; the mode is the next one. C libraries pass
     0 for the mode if they make no file.
     """
-    write_only, read_write = 1, 2
+    write_only = 1
+    read_write = 2
     mode = Masked(arg + 1, MODE_NEVER, (0,))
     return (
         (mode, Masked(arg, O_TRUNC, (0,))),

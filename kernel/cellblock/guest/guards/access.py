@@ -258,7 +258,8 @@ def of_whole(function: Callable[..., Any], place: int = 1) -> Callable[..., Any]
     """
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        of, kind = args[place], _namespaces
+        of = args[place]
+        kind = _namespaces
         if type(of) is not kind and issubclass(type(of), kind):
             kind = type(type(of).__name__, (kind,), {})  # of the same name, since that is shown
         return function(*args[:place], kind(**dictionary(of)), *args[place + 1 :], **kwargs)

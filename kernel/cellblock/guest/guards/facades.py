@@ -151,7 +151,8 @@ class Importer:
         """Import a module and make a facade of it."""
         facade = _new_facade(name)
         modules = self._current.rules.modules
-        before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
+        before = len(sys.modules)
+        real = importlib.import_module(_MOVED.get(name, name))
         if not self._current.rules.raw_modules:
             keep_in_memory(real)
         if len(sys.modules) > before:

@@ -169,7 +169,8 @@ def _harden_dictionaries() -> None:
 def _harden_enums() -> None:
     """Keep EnumType from looking up names and passing on dictionaries that cells may not have."""
     kind: Any = enum.EnumType
-    make, add = kind.__new__, vars(kind).get("_add_member_")
+    make = kind.__new__
+    add = vars(kind).get("_add_member_")
 
     def made(meta: type, *args: Any, **kwargs: Any) -> Any:
         # EnumType copies the dictionary of what the next metaclass's __new__ returns into a
@@ -199,7 +200,8 @@ def _harden_formats() -> None:
 def _harden_copies() -> None:
     """Make ``copy`` return the library's methods as they are, and check states of objects."""
     parts = vars(copy)
-    deep, reconstruct = parts["_deepcopy_dispatch"], parts["_reconstruct"]
+    deep = parts["_deepcopy_dispatch"]
+    reconstruct = parts["_reconstruct"]
     deep_method = deep[types.MethodType]
     deep[types.MethodType] = lambda m, memo: deep_method(m, memo) if is_own(m) else m
     # A look-up in these tables compares classes by a metaclass's ``__eq__``, which may be a cell's.
@@ -237,7 +239,8 @@ def _harden_dispatch() -> None:
 def _harden_dataclasses() -> None:
     """Check the names of fields, from which dataclasses generates methods that set them."""
     space = vars(dataclasses)
-    get_field, is_type = space["_get_field"], space["_is_type"]
+    get_field = space["_get_field"]
+    is_type = space["_is_type"]
 
     def _get_field(cls: Any, name: Any, *args: Any) -> Any:
         return get_field(cls, _check_field(name), *args)
@@ -269,7 +272,8 @@ def _check_field(name: Any) -> str:
 def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
     """Judge annotations that are text, and the namespaces in which they are evaluated."""
     space = vars(typing)
-    evaluate, reference = space["_eval_type"], space["ForwardRef"]
+    evaluate = space["_eval_type"]
+    reference = space["ForwardRef"]
 
     def eval_(code: Any, names: Mapping[str, Any] | None, local: Any = None) -> Any:
         if type(code) is not CodeType:  # text, as eval() would also take bytes for source
