@@ -469,33 +469,33 @@ def _own_item(owner: Any, name: str) -> Any:
     return _item_of(space, name) if isinstance(space, dict) else _MISSING
 
 
-def _bound(found: Any, owner: Any, kind: type) -> Any:
+def _bound(attribute: Any, owner: Any, kind: type) -> Any:
     """Return a class's attribute bound to the instance ``owner``, or to the class if that is None.
 
     Raises LookUpRefused if binding it would run code of a cell.
     """
-    binds = _attribute(type(found), "__get__")
+    binds = _attribute(type(attribute), "__get__")
     if binds is None:
-        return found
-    in_c = type(binds) is WrapperDescriptorType and binds.__objclass__ is type(found)
-    plain = type(found) in _BINDING or (in_c and _NAME.__get__(type(found)) in _CYTHON)
+        return attribute
+    in_c = type(binds) is WrapperDescriptorType and binds.__objclass__ is type(attribute)
+    plain = type(attribute) in _BINDING or (in_c and _NAME.__get__(type(attribute)) in _CYTHON)
     # Before Python 3.13 a class method calls the ``__get__`` of what it wraps.
-    plain = plain or (type(found) is classmethod and type(found.__func__) is FunctionType)
-    if not (plain or (_is_table(kind, "DataFrame", "Series") and _is_of_table(found))):
+    plain = plain or (type(attribute) is classmethod and type(attribute.__func__) is FunctionType)
+    if not (plain or (_is_table(kind, "DataFrame", "Series") and _is_of_table(attribute))):
         raise LookUpRefused("it would run a property")
     try:
-        return binds(found, owner, kind)
+        return binds(attribute, owner, kind)
     except AttributeError:  # a slot that is not set
         raise LookUpRefused("it has no value") from None
 
 
-def _is_of_table(found: Any) -> bool:
+def _is_of_table(descriptor: Any) -> bool:
     """Return whether a descriptor is pandas' own: a property, an axis, or like ``.str``."""
-    kind = type(found)
+    kind = type(descriptor)
     if kind is property:
-        return _is_installed(found.fget)
+        return _is_installed(descriptor.fget)
     if any(kind is _named("pandas.core.accessor", name) for name in _ACCESSORS):
-        made = _own_item(found, "_accessor")  # cells may register other accessors
+        made = _own_item(descriptor, "_accessor")  # cells may register other accessors
         return any(made is _named(module, name) for module, name in _OWN_ACCESSORS)
     return kind is _named("pandas._libs.properties", "AxisProperty")
 

@@ -194,10 +194,10 @@ def _turn(w: Trial) -> None:
 
 
 def _pair(_w: Trial) -> None:
-    one, other = socket.socketpair()
-    with one, other:
-        one.sendall(b"x")
-        other.recv(1)
+    first, second = socket.socketpair()
+    with first, second:
+        first.sendall(b"x")
+        second.recv(1)
 
 
 # Attempts on processes: to start some, to reach other users' programs, to exceed a limit.

@@ -104,7 +104,7 @@ class Subshell:
             self._thread.join(_IDLE_TIMEOUT)
 
     def waiting(self) -> bool:
-        """Whether a message is here."""
+        """Return whether a message has arrived."""
         return bool(self._messages)
 
     def recv(self) -> Any:
