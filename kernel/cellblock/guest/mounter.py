@@ -78,7 +78,7 @@ def fork() -> int:
 
 
 def _isolate(zygote: int) -> None:
-    """End with the zygote, and let nobody trace this process."""
+    """Make this process end with the zygote, and untraceable."""
     set_attribute(_PR_SET_NAME, ctypes.addressof(_NAME))
     set_attribute(_PR_SET_PDEATHSIG, signal.SIGKILL)
     set_attribute(_PR_SET_DUMPABLE, 0)

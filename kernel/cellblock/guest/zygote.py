@@ -5,7 +5,7 @@ takes the locks of its widest guest, and has ``setup`` import and build what all
 ``_Zygote`` serves the host's messages and the gates of its guests, in one poll loop:
 
     starting ── Prepare ──> confined ── Obeyed ──> serving ── host gone, or Quit ──> ended
-        └─────────── any failure: ZygoteFailed, exit 1 ───────────^
+        └──── before Obeyed, any failure: ZygoteFailed ──────────────────────────────^
 
 The zygote runs no user code. It ends with the host: when the control socket reaches its end, the
 zygote kills all its descendants, then exits. If the zygote is killed before it can do so, the
@@ -329,7 +329,7 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = _Control(socket.socket(fileno=control_fd))
     process.set_name("zygote")
-    os.environ.clear()  # what wraps us may have put something there; the host tells what is to be
+    os.environ.clear()  # the wrapper may have set variables; the host sends those that count
     os.environ["HOME"] = os.devnull  # until there is one: else libraries ask the user database
     gc.disable()  # importing makes no garbage, and looking for it costs a tenth of the time
     try:

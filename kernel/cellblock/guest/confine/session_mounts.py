@@ -122,7 +122,7 @@ def serve(line: _socket.socket, memory: int) -> None:
     except OSError as error:
         _answer(line, _Answer(_BEGUN, error.errno or errno.EIO))
         return
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children need no reaping
     _answer(line, _Answer(_BEGUN))
     with contextlib.suppress(OSError):
         while True:
