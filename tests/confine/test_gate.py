@@ -679,7 +679,7 @@ def test_the_zygote_touches_no_memory_that_is_a_files(monkeypatch, tmp_path, ano
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as program:
         by = decider(processes=True)
         monkeypatch.setattr(by, "_has_own_memory", lambda _: True)
-        by._have_restarted(1, program.pid, int(program.stdout.readline()))
+        by._make_calls_restart(1, program.pid, int(program.stdout.readline()))
         program.stdin.close()
     assert touched == [True] * anonymous
 

@@ -1,19 +1,19 @@
-"""Two audit hooks (PEP 578): one refuses operations by kind, one notes what cells had effects on.
+"""Two audit hooks (PEP 578): one refuses operations, the other notes the effects of cells.
 
-The first is the last line inside the interpreter. Whatever path user code finds, opening,
-connecting, spawning and making code raise audit events. What this process is never to do is
-refused, whoever tries. A hook can't be removed, and this one holds everything in closures, so that
-there is no table to edit. Not covered, since CPython reports nothing: stat, access, readlink, read
-and write on open descriptors. The OS layer bounds those.
+*The refusing hook* (``arming``) is the language layer's last defence inside the interpreter.
+Whatever path user code finds, opening, connecting, spawning and making code raise audit events, and
+operations that this process must never do are refused, whoever tries. No hook can be removed, and
+this one keeps everything in closures, so that there is no table to edit. CPython raises no event
+for stat, access, readlink, and for read and write on open descriptors; the OS layer bounds these.
 
-A refusal is an exception where honest cells lead to it, by a display class that opens a file, say:
-nothing was done, and the cell may go on. Where none does it is a breach: it is reported and the
-process ends, since an exception could be caught.
+A refusal is an exception if honest code can cause it, such as a display class that opens a file:
+nothing was done, and the cell may go on. Otherwise it is a *breach*: it is reported and the process
+ends, since an exception could be caught.
 
-``Effects`` are what a cell did or asked that running it again would do a second time, or find
-otherwise. A killed session is brought back by a copy and the cells since, if none of those did
-anything of the kind (``analysis.dataflow``, ADR 0148). A cell can hide what it does, and then
-spoils its own session.
+*The noting hook* (``Effects``) notes what a cell did or read that would happen twice, or come out
+otherwise, if the cell ran again. After a kill, the host restores a session by a copy and runs the
+later cells again, if they had no such effects (``analysis.dataflow``, ADR 0148). A cell can hide
+its effects; it then spoils only its own session.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-#: Of open(2): the file may be other than before.
+#: Flags of open(2) with which the file may change.
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _AF_UNIX = 1
 _PROCESS = (
@@ -74,16 +74,17 @@ _INTERPRETER = (
     "cpython.PyInterpreterState_New", "cpython.run_", "ensurepip.", "pdb.", "pickle.", "resource.",
     "setopencodehook", "sys._current", "sys.addaudithook", "sys.settrace", "syslog.",
 )  # fmt: skip
-#: Whoever raises these, no honest cell is behind it.
+#: Events that no honest cell causes.
 _BREACHES = (*_PROCESS, *_NETWORK, *_NATIVE, *_INTERPRETER, "object.__setattr__")
 _LISTING = frozenset({"os.fwalk", "os.listdir", "os.scandir", "os.walk"})
 _HARMLESS = frozenset({"os.putenv", "os.unsetenv"})
-#: Where the parser looks for the line of a syntax error, as if text had come from a file.
+#: File names that the parser tries to open for the line of a syntax error, though the text did not
+#: come from a file.
 _NOWHERE = frozenset({"<fstring>", "<input>", "<stdin>", "<string>", "<unknown>"})
 _NATIVE_MODULES = frozenset({"_ctypes", "_cffi_backend", "cffi", "ctypes"})
-#: A hook belongs to one interpreter; another one in the process would run without it. Python's own
-#: modules for them (``concurrent.interpreters``) import one of these. From 3.13 on, making one is
-#: no event that a hook sees.
+#: Modules that make other interpreters, imported by Python's own modules for that
+#: (``concurrent.interpreters``). A hook belongs to one interpreter, so another would run without
+#: it, and from 3.13 on making one raises no event that a hook sees.
 _INTERPRETER_MODULES = frozenset({"_interpreters", "_xxsubinterpreters"})
 
 _RULE = RULES["operation-not-allowed"]
@@ -93,11 +94,11 @@ _RULE = RULES["operation-not-allowed"]
 def roots() -> tuple[str, ...]:
     """Return the folders and files of the installation, each ending in a slash."""
     paths = sysconfig.get_paths()
-    found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found.update(installed.package_paths())
-    found |= {os.path.realpath(path) for path in found}
-    found.add(__file__.rpartition("/guest/")[0])
-    return tuple(sorted(path.rstrip("/") + "/" for path in found))
+    folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(installed.package_paths())
+    folders |= {os.path.realpath(path) for path in folders}
+    folders.add(__file__.rpartition("/guest/")[0])
+    return tuple(sorted(path.rstrip("/") + "/" for path in folders))
 
 
 @lru_cache(maxsize=1)
@@ -112,13 +113,16 @@ def zones() -> tuple[str, ...]:
 def arming(
     rules: Rules, *, files: bool = False, network: bool = False, processes: bool = False
 ) -> Callable[[Report], None]:
-    """Return what has the process refuse operations that are False here, once called.
+    """Prepare the refusing hook; return a function that arms it, for good.
 
-    For the zygote, when all of the guest's modules are imported: what it touches, guests share.
-    What it returns is for the guest, after the OS locks and before the first user byte; there is
-    no way back. What is True is left to the OS layer. Packages that the operator lets in raw need
-    files and native code, so with those only network and processes are refused. It is called with
-    ``report``, which gets the event of a breach: it is to end the process.
+    Kinds of operations that are False here are refused; those that are True are left to the OS
+    layer. Raw packages need files and native code, so if the policy has any, only network and
+    processes are refused.
+
+    Called in the zygote, once all of the guest's modules are imported, so that guests share the
+    memory that this touches. The function it returns is called in the guest, after the OS locks and
+    before the first byte of a user's code. It takes ``report``, which gets the event of a breach
+    and must end the process.
     """
     if not rules.language:
         return lambda _report: None
@@ -141,7 +145,11 @@ def arming(
 def _hook(
     is_refused: Callable[[str, tuple[Any, ...]], bool], report: Report
 ) -> Callable[[str, tuple[Any, ...]], None]:
-    violation, rule, breaches, is_ours = OperationViolation, _RULE, _BREACHES, is_exempt
+    """Return the refusing hook. All that it uses is in its closure."""
+    violation = OperationViolation
+    rule = _RULE
+    breaches = _BREACHES
+    is_ours = is_exempt
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if not is_refused(event, args) or is_ours():
@@ -156,12 +164,18 @@ def _hook(
 def _judge(
     refused: tuple[str, ...], kept: tuple[str, ...], *, files: bool, native: bool
 ) -> Callable[[str, tuple[Any, ...]], bool]:
-    """Return a test for what is refused; ``kept`` are kinds that are not, though others' like."""
+    """Return a function that says whether an event is refused.
+
+    ``refused`` and ``kept`` are beginnings of events' names; ``kept`` are exceptions of the former.
+    """
     kinds: dict[str, bool] = {}
     readable = roots() + zones()
-    listing, harmless = _LISTING, _HARMLESS
+    listing = _LISTING
+    harmless = _HARMLESS
     refused_modules = _INTERPRETER_MODULES | (frozenset() if native else _NATIVE_MODULES)
-    nowhere, allowed_path, unix = _NOWHERE, _allowed_path, _AF_UNIX
+    nowhere = _NOWHERE
+    allowed_path = _allowed_path
+    unix = _AF_UNIX
 
     def is_refused(event: str, args: tuple[Any, ...]) -> bool:
         if event == "open":
@@ -185,7 +199,7 @@ def _judge(
 
 
 def _allowed_path(args: tuple[Any, ...], readable: tuple[str, ...]) -> bool:
-    """Whether ``open(path, mode, flags)`` reads a file of the installation."""
+    """Return whether ``open(path, mode, flags)`` only reads a file of the installation."""
     path, _, flags = args
     if type(path) is bytes:
         path = os.fsdecode(path)
@@ -201,46 +215,46 @@ _EVENTS: Final = word_set("""
     os.utime pty.spawn socket.bind socket.connect socket.getaddrinfo
     socket.gethostbyname socket.sendto sqlite3.connect subprocess.Popen
 """)
-#: Of these, changes to a file or folder, the first of their arguments.
+#: Of these, changes to the file or folder that is the first argument.
 _CHANGES: Final = word_set("""
     os.chmod os.chown os.link os.remove os.removexattr os.rename os.rmdir os.setxattr os.symlink
     os.truncate os.utime
 """)
-#: Of these, what starts a program.
+#: Events of starting a process.
 _PROGRAMS: Final = word_set("""
     os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn subprocess.Popen
 """)
-#: Of what is read: the cell that is killed may have changed it.
+#: Events of listing a folder, which the cell that was killed may have changed.
 _LOOKS: Final = word_set("os.listdir os.scandir")
-#: Searches, which find nothing where a folder may not be read; and a change to one.
+#: Events of searches, which find nothing in a folder that may not be read; and of entering one.
 _SEARCHES: Final = word_set("glob.glob/2 os.chdir os.walk pathlib.Path.glob pathlib.Path.rglob")
-#: Of processes that may go on beside the cells; and a library whose threads no copy has, and which
-#: waits for them.
+#: Events of forks, which may go on beside the cells.
 _FORKS: Final = word_set("os.fork os.forkpty")
-#: What the gate refuses, too (``guest.confine.notify``).
+#: Why a guest's own exec is refused, as the gate also does (``guest.confine.notify``).
 _NO_EXEC: Final = (
     "The program would replace the session's interpreter, and no variables would be left. "
     "Start it with subprocess.run"
 )
+#: A library that waits for its threads, which no copy has.
 _THREADED: Final = "polars"
-#: Who lists the folders of ``sys.path`` for an import, and for what packages say of themselves.
+#: Modules that list the folders of ``sys.path``, for imports and for metadata of packages.
 _IMPORTERS: Final = word_set("""
     _frozen_importlib_external importlib._bootstrap_external importlib.metadata
 """)
-#: Beside the installation, what no cell changes; what is in two of them changes as a clock does.
+#: Folders that no cell changes, beside the installation. The first two change like a clock.
 _SYSTEM: Final = ("/proc/", "/sys/", "/usr/")
 #: Kinds of ``mmap.mmap`` that /proc shows as shared.
 _SHARED: Final = (mmap.ACCESS_READ, mmap.ACCESS_WRITE)
-#: Bytes of a draw at a time that come out the same when they are drawn again.
+#: Most random bytes of one draw that are the same if the cell runs again.
 _MOST_DRAWN: Final = 1 << 16
 _SHARED_LINE: Final = re.compile(rb"^[0-9a-f-]++ [r-][w-][x-]s .*+", re.MULTILINE)
 _TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-#: The operating system's: cells have another in its place.
+#: The operating system's random numbers. Cells get a replacement.
 _urandom: Final = os.urandom
 _modules: Final = sys.modules
-#: Threads of ours, which start again by themselves.
+#: How names of the guest's own threads begin. They start again by themselves.
 OWN_THREADS: Final = "cellblock-"
-#: The lowest descriptor that a cell can have, and unused ones in a row that are the end.
+#: The lowest descriptor that a cell can have, and how many unused ones in a row count as the end.
 FIRST_FD: Final = 4
 _GAP: Final = 16
 
@@ -249,47 +263,56 @@ _GAP: Final = 16
 
 
 class Effects:
-    """Whether there were any in this process since ``begin``."""
+    """The effects of the cells in this process.
+
+    ``runner`` calls ``begin`` before a cell and ``repeatable`` after it. Other modules read what a
+    cell tried last (``written``, ``database``), and set the callbacks.
+    """
 
     def __init__(self) -> None:
+        #: The running cell has had an effect.
         self.any = False
-        #: What is told of each search and of each folder that is listed (``guest.not_there``).
+        #: Called for each search, and for each folder that is listed (``guest.not_there``).
         self.on_search: Callable[[str, tuple[Any, ...]], None] = lambda _event, _args: None
-        #: What a cell tried last to write, make, remove or rename, as it named it.
+        #: What a cell tried last to write, make, remove or rename, as the cell named it.
         self.written: object = None
-        #: The database that a cell opened last, as it named it: SQLite's errors name none.
+        #: The database that a cell opened last, as the cell named it: SQLite's errors don't.
         self.database: object = None
         #: Called before a cell starts a program, or forks.
         self.on_program: Callable[[], None] = lambda: None
-        #: A cell has started what no copy has as it was: no cell is run again any more.
+        #: A cell has started something that no copy has as it was, such as a thread. No cell may be
+        #: run again from then on.
         self.lasting = False
-        #: How often cells forked what is not known, and the processes that are, until they ended.
+        #: Forks of cells whose child is unknown; and children that are known, until they ended.
         self._forks = 0
         self._children: list[int] = []
-        #: Whether cells ever started a program: its process isn't known.
+        #: Whether cells ever started a program, whose process is unknown.
         self._programs = False
-        #: Whether this is the interpreter of a session that may start programs.
+        #: Whether this process is the guest of a session that may start programs. It must not
+        #: replace itself by one.
         self._stays = False
+        #: Blocks that were written to disk before the cell.
         self._written = 0
-        #: What ``os.urandom`` comes from, in this process and the copies of it.
+        #: The key of ``os.urandom``, which this process and its copies share.
         self._key: bytes | None = None
         self._draws = itertools.count()
-        #: The folders of what no cell changes.
+        #: Folders and files that no cell changes.
         self._unchanging: tuple[str, ...] = ()
-        #: matplotlib's, which has its list of fonts.
+        #: matplotlib's folder, which has its list of fonts.
         self._settings = ""
-        #: Of the installation, what this cell opened; files that are open to be read, by whether
-        #: they are of it: libraries leave fonts open.
+        #: Files of the installation that this cell opened. And all files that are open for reading,
+        #: with whether they are of the installation: libraries leave fonts open.
         self._read: list[str | bytes] = []
         self._files: dict[tuple[int, int, int], bool] = {}
-        #: Its own shared mappings, from its first cell on; whether this cell mapped something.
+        #: The guest's own shared mappings, known from its first cell on; and whether the running
+        #: cell mapped something.
         self._own_mappings: set[bytes] | None = None
         self._mapped = False
-        #: How many modules there were before the cell.
+        #: Number of modules that were imported before the cell.
         self._imported = 0
 
     def watch(self) -> None:
-        """See them from now on, in this process and its forks: there is no way back."""
+        """Note effects from now on and for good, in this process and its forks."""
         self._unchanging = (*roots(), *_SYSTEM, f"{sys.prefix}/share/")
         sys.addaudithook(self._hook())
 
@@ -300,13 +323,17 @@ class Effects:
         os.urandom = vars(random)["_urandom"] = urandom  # SystemRandom's, too
         os.fork, os.forkpty = self._known(os.fork), self._known(os.forkpty)
         os.register_at_fork(after_in_child=self._rekey_child)
-        # Those of ``threading`` are seen by themselves while they go on.
+        # Threads of ``threading`` don't count as lasting: ``cells_threads`` finds them as long as
+        # they run.
         name = "_start_new_thread" if sys.version_info < (3, 13) else "_start_joinable_thread"
         vars(threading)[name] = self._noting(vars(threading)[name])
         _thread.start_new_thread = self._noting(_thread.start_new_thread, lasting=True)
 
     def _hook(self) -> Callable[[str, tuple[Any, ...]], None]:
-        events, writes, forks = _EVENTS, _WRITES, _FORKS
+        """Return the noting hook."""
+        events = _EVENTS
+        writes = _WRITES
+        forks = _FORKS
         is_unchanging = self._is_unchanging
         others: dict[str, Callable[[str, tuple[Any, ...]], None]]
         others = {"mmap.__new__": self._note_mapping, "os.mkdir": self._note_folder}
@@ -330,6 +357,7 @@ class Effects:
         return hook
 
     def _note(self, event: str, args: tuple[Any, ...]) -> None:
+        """Note an effect. Raises PermissionError if the guest would replace itself by a program."""
         if event == "os.exec" and self._stays:
             raise PermissionError(errno.EPERM, _NO_EXEC)
         self.any = True
@@ -348,14 +376,15 @@ class Effects:
         return type(path) is str and f"{path}/".startswith(self._unchanging)
 
     def rekey(self) -> None:
-        """Have ``os.urandom`` give other numbers than those of whom this process was forked from.
+        """Give ``os.urandom`` a new key, so that it gives other numbers than in the parent.
 
-        Until then a copy draws the same: what names things by chance (a styled table, a figure, a
-        fitted model) can be run again.
+        Until this is called, a copy draws the same numbers as its original. So cells that choose
+        random names (a styled table, a figure, a fitted model) can be run again.
         """
         self._key = _urandom(32)
 
     def _draw(self, size: int) -> bytes:
+        """Return random bytes, which a copy draws again if they are few."""
         if is_exempt():
             return _urandom(size)
         if self._key is None or type(size) is not int or not 0 <= size <= _MOST_DRAWN:
@@ -364,7 +393,7 @@ class Effects:
         return shake_256(self._key + next(self._draws).to_bytes(8)).digest(size)
 
     def _rekey_child(self) -> None:
-        if not is_exempt():  # not a copy
+        if not is_exempt():  # a cell's fork: copies are forked under an exemption
             self._stays = False
             self.rekey()
 
@@ -374,7 +403,7 @@ class Effects:
             self.on_search(event, args)
 
     def _note_search(self, event: str, args: tuple[Any, ...]) -> None:
-        self.on_search(event, args)  # which a guest has set since the hook was made
+        self.on_search(event, args)  # looked up each time: the guest sets it after the hook is made
 
     def _note_written(self, path: object, *, written: bool) -> None:
         if written:
@@ -384,8 +413,9 @@ class Effects:
 
     def _note_folder(self, _event: str, args: tuple[Any, ...]) -> None:
         self.written = args[0]
-        is_there = args[0] == self._settings and os.path.isdir(args[0])
-        self.any = self.any or not (is_there or is_exempt())
+        # matplotlib makes its folder with exist_ok, which changes nothing.
+        exists = args[0] == self._settings and os.path.isdir(args[0])
+        self.any = self.any or not (exists or is_exempt())
 
     def _note_mapping(self, _event: str, args: tuple[Any, ...]) -> None:
         if is_exempt():
@@ -397,6 +427,8 @@ class Effects:
         self._mapped = True
 
     def _noting(self, function: Callable[..., Any], *, lasting: bool = False) -> Any:
+        """Wrap a function whose call is an effect."""
+
         @functools.wraps(function)
         def noted(*args: Any, **options: Any) -> Any:
             if not is_exempt():
@@ -407,30 +439,34 @@ class Effects:
         return noted
 
     def _known(self, fork: Callable[[], Any]) -> Any:
+        """Wrap a fork function, so that its child is known."""
+
         @functools.wraps(fork)
         def known() -> Any:
-            made = fork()
-            pid = made if type(made) is int else made[0]
+            result = fork()
+            pid = result if type(result) is int else result[0]
             if pid and not is_exempt():
                 self._children.append(pid)
                 self._forks -= 1
-            return made
+            return result
 
         return known
 
     def begin_session(self, *, programs: bool) -> None:
-        """Forget what was before the first cell: the zygote's fork, and that of a tried lock.
+        """Forget all effects before the first cell, such as the zygote's fork.
 
-        ``programs`` says whether the session may start any.
+        ``programs`` says whether the session may start programs.
         """
-        self.any, self.lasting, self._forks = False, False, 0
+        self.any = False
+        self.lasting = False
+        self._forks = 0
         self._settings = os.environ.get("MPLCONFIGDIR", "")
         self._unchanging += (f"{self._settings}/fontlist",)
         self._stays = programs
         self.rekey()
 
     def begin(self) -> None:
-        """Begin to note those of a cell."""
+        """Begin to note the effects of a cell."""
         if self._own_mappings is None:
             self._own_mappings = run_exempt(_shared_mappings)
             for fd, status in descriptors(256):
@@ -443,7 +479,11 @@ class Effects:
         self._imported = len(_modules)
 
     def repeatable(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether there were none, and nothing goes on beside the cells."""
+        """Return whether the cell had no effects and nothing runs beside the cells.
+
+        Something that runs (threads, timers, children, tasks of ``loop``, shared mappings) also
+        makes all later cells not repeatable.
+        """
         mapped = (self._mapped or _has_semaphores()) and (
             run_exempt(_shared_mappings) - (self._own_mappings or set())
         )
@@ -457,28 +497,28 @@ class Effects:
         return none and not self._has_open() and not self._has_imported_others()
 
     def may_have_children(self) -> bool:
-        """Return whether cells may have children that nobody has waited for yet."""
+        """Return whether cells may have children that have not been reaped."""
         if self._programs or self._forks > 0:
             return True
         return any(_state_of_child(pid) is not _Child.gone for pid in self._children)
 
     def _has_imported_others(self) -> bool:
-        """Return whether the cell has imported what is not of the installation.
+        """Return whether the cell has imported a module from outside of the installation.
 
-        Of a folder, or a library in C, no event tells.
+        Importing a namespace package, or a library in C, raises no event that tells.
         """
         for module in itertools.islice(tuple(_modules.values()), self._imported, None):
             if type(module) is ModuleType:
-                found = vars(module)
-                places = (found.get("__file__"), *getattr(found.get("__path__"), "_path", ()))
-                if not all(place is None or self._is_unchanging(place) for place in places):
+                names = vars(module)
+                paths = (names.get("__file__"), *getattr(names.get("__path__"), "_path", ()))
+                if not all(path is None or self._is_unchanging(path) for path in paths):
                     return True
         return False
 
     def _has_open(self) -> bool:
-        """Return whether a cell has something open that is used without an event.
+        """Return whether a cell has a file, pipe, socket or folder open.
 
-        A copy shares it, its place in a file too.
+        Using it raises no event, and a copy shares it, including the offset in a file.
         """
         for fd, status in descriptors(256):
             if stat.S_ISREG(status.st_mode):
@@ -490,6 +530,7 @@ class Effects:
         return False
 
     def _is_installed(self, key: tuple[int, int, int]) -> bool:
+        """Return whether an open file is one of the installation's that the cell opened."""
         if key not in self._files:
             self._files[key] = any(
                 key == _key(key[0], os.stat(path)) for path in self._read if os.path.exists(path)
@@ -497,12 +538,12 @@ class Effects:
         return self._files[key]
 
 
-#: A process has one audit hook of the kind.
+#: The one of this process.
 effects: Final = Effects()
 
 
 def descriptors(most: int, gap: int = _GAP) -> Iterator[tuple[int, os.stat_result]]:
-    """Yield open descriptors below ``most``; ``gap`` unused ones in a row are the end."""
+    """Yield open descriptors below ``most``; stop after ``gap`` unused ones in a row."""
     unused = 0
     for fd in range(FIRST_FD, most):
         try:
@@ -517,33 +558,33 @@ def descriptors(most: int, gap: int = _GAP) -> Iterator[tuple[int, os.stat_resul
 
 
 def _has_semaphores() -> bool:
-    """Return whether there may be some of multiprocessing's, which are mapped without an event."""
+    """Return whether there may be semaphores of multiprocessing, mapped without an event."""
     util = sys.modules.get("multiprocessing.util")
     known = getattr(util, "_afterfork_registry", {})
-    return any(hasattr(each, "_semlock") for each in known.values())
+    return any(hasattr(value, "_semlock") for value in known.values())
 
 
 class _Child(Enum):
-    """How far a process that a cell forked is."""
+    """The state of a process that a cell forked."""
 
     running = "running"
-    ended = "ended"  # and nobody has waited for it
-    gone = "gone"  # somebody has waited for it
+    ended = "ended"  # and not reaped
+    gone = "gone"  # reaped
 
 
 def _state_of_child(pid: int) -> _Child:
-    """Return a child's state; nobody else's wait for it is disturbed (waitid(2))."""
+    """Return a child's state, without reaping it (waitid(2))."""
     try:
-        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return _Child.gone
     except AttributeError:  # macOS has no waitid before Python 3.13
         return _Child.running
-    return _Child.running if found is None else _Child.ended
+    return _Child.running if ended is None else _Child.ended
 
 
 def _is_import() -> bool:
-    """Return whether an import is behind the event of which a method that calls this is told."""
+    """Return whether an import caused the event that the calling method handles."""
     frame: FrameType | None = inspect.currentframe()
     for _ in range(3):
         frame = frame and frame.f_back
@@ -551,7 +592,7 @@ def _is_import() -> bool:
 
 
 def _is_no_archive(path: object) -> bool:
-    """Return whether an import looks here, but nothing can be read here."""
+    """Return whether a path is an entry of ``sys.path`` that an import tries to read as a file."""
     return type(path) is str and path in sys.path and not os.path.isfile(path)
 
 
@@ -565,7 +606,7 @@ def _key(fd: int, status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _is_due(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether a task, or a call, waits for ``loop`` to turn."""
+    """Return whether a task or a call waits for ``loop`` to turn."""
     if not getattr(loop, "used", False):
         return False
     scheduled = getattr(loop, "_scheduled", ())
@@ -573,15 +614,18 @@ def _is_due(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def cells_threads() -> list[threading.Thread]:
-    """Return the cells' threads: a copy has none of them."""
+    """Return the threads of cells, none of which a copy has."""
     main = threading.main_thread()
-    # Not `enumerate`: a thread that ended for want of memory may have kept its lock.
+    # Not `enumerate`: its lock may still be held by a thread that ended because memory ran out.
     active = list(vars(threading)["_active"].values())
     return [t for t in active if t is not main and not str(t.name).startswith(OWN_THREADS)]
 
 
 def _shared_mappings() -> set[bytes]:
-    """Return what /proc says of this process's shared mappings; something else each time if not."""
+    """Return the lines of /proc about this process's shared mappings.
+
+    If /proc can't be read, return something else each time, so that a change is assumed.
+    """
     try:
         with open("/proc/self/maps", "rb") as maps:
             shared = _SHARED_LINE.findall(maps.read())
@@ -591,5 +635,5 @@ def _shared_mappings() -> set[bytes]:
 
 
 def _written() -> int:
-    """Return the blocks that this process has had written to disk so far (getrusage(2))."""
+    """Return how many blocks were written to disk for this process so far (getrusage(2))."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_oublock

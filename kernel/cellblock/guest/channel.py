@@ -1,4 +1,12 @@
-"""The guest's end of its only way out."""
+"""The guest's end of the channel: its only connection to the host.
+
+Threads take turns reading: the main thread while it waits, otherwise one thread that waits for an
+answer, otherwise an event loop. Whoever reads sorts what arrives:
+
+    ToolResult           -> ``on_result``: wakes the thread or task that waits for it
+    for a subshell       -> ``on_subshell``: the subshell's queue
+    everything else      -> the inbox of the main thread
+"""
 
 from __future__ import annotations
 
@@ -20,34 +28,34 @@ if TYPE_CHECKING:
     import msgspec
 
 READ_SIZE = 1 << 16
-#: Seconds that the last message waits for another thread's to be sent.
+#: Seconds that a guest's last message waits until another thread has sent its message.
 _TIMEOUT = 1.0
 _INT: Final = array.array("i")
-#: Room for the descriptors that come with a ``Snapshot``.
+#: Room for the three descriptors that come with a ``Snapshot``.
 _ROOM: Final = socket.CMSG_SPACE(3 * _INT.itemsize)
 #: MSG_CMSG_CLOEXEC (recvmsg(2)), which Python's socket module does not name.
 _CLOSE_ON_EXEC: Final = 0x40000000
 _FLAGS: Final = _CLOSE_ON_EXEC | socket.MSG_DONTWAIT
-# Built in the zygote, once for all its guests.
+# Made in the zygote, once for all its guests.
 _decode: frames.Decoder[messages.ToGuest] = frames.Decoder(messages.ToGuest)
 
 
 def _nothing() -> None: ...
-def _is_mains(_message: Any) -> None: ...
+def _is_for_main(_message: Any) -> None: ...
 
 
 class HostGone(SystemExit):
-    """The host closed the channel: nothing is left to do."""
+    """The host closed the channel, so the guest must end."""
 
 
 class Channel:
     """Typed messages over the socket to the host.
 
-    ``send`` may be called from any thread, ``recv`` from the main thread. ``read`` is for whoever
-    waits: answers to calls of tools go to ``on_result``, what is a subshell's to ``on_subshell``,
-    everything else is kept for the main thread. A signal handler that wants to raise must ask
-    ``defer_interrupt`` first: an exception in the middle of a frame would leave half of it on the
-    wire.
+    Any thread may call ``send``, and any thread that waits may call ``read``. Only the main thread
+    may call ``recv`` and ``wait``.
+
+    A signal handler that wants to raise must ask ``defer_interrupt`` first: an exception while a
+    frame is being sent would leave half of the frame on the wire.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -57,45 +65,56 @@ class Channel:
         self._splitter = frames.Splitter()
         self._inbox: deque[messages.ToGuest] = deque()
         self._reading = threading.Lock()
-        #: The main thread waits here: what arrives is for it to read, or it would wait on.
+        #: The main thread waits for the socket. Other threads then must not read, because the main
+        #: thread would not notice what they have read.
         self.main_waits = False
-        #: Called by whoever reads: with an answer, and when something for the main thread is here.
-        #: The first returns what wakes whoever waits for the answer, and runs nobody's code.
+        #: Called by the thread that reads, with the answer to a tool call. Returns a function that
+        #: wakes the thread or task that waits for it. Must not run any code of cells.
         self.on_result: Callable[[Any], Callable[[], None]] = lambda _answer: _nothing
+        #: Called by the thread that reads, if there is a message for the main thread.
         self.on_message: Callable[[], None] = _nothing
-        #: Returns what hands a message to its subshell, or None where that is for the main thread.
-        self.on_subshell: Callable[[Any], Callable[[], None] | None] = _is_mains
-        #: Called when the main thread goes on to something else.
+        #: Called by the thread that reads, with any other message. Returns a function that delivers
+        #: it to its subshell, or None if it is for the main thread.
+        self.on_subshell: Callable[[Any], Callable[[], None] | None] = _is_for_main
+        #: Called when the main thread no longer waits here.
         self.on_leave: Callable[[], None] = _nothing
+        #: The main thread must not be interrupted now; an interrupt has been deferred.
         self._critical = False
         self._deferred = False
+        #: Descriptors that arrived, until ``take_descriptors`` fetches them.
         self._descriptors: list[int] = []
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
-        #: This is a process that a cell forked: the channel is its parent's.
+        #: This process was forked by a cell, so the channel belongs to its parent.
         self.is_parents = False
         os.register_at_fork(after_in_child=self._leave_to_parent)
 
     def _leave_to_parent(self) -> None:
-        """Drop the socket in a fork: two processes' frames would break each other's."""
+        """Drop the socket in a fork: the frames of two processes would mix on the wire."""
         self.is_parents = True
         try:
             os.dup2(0, self._sock.fileno(), inheritable=False)
-        except OSError:  # whoever closed stdin
+        except OSError:  # a cell has closed stdin
             os.close(self._sock.fileno())
 
     def _locks(self) -> None:
         #: Held while a frame is sent.
         self._lock = threading.Lock()
-        #: The main thread waits for one frame of all other threads' at most, however many they are.
-        self._others, self._main_first = threading.Lock(), threading.Lock()
+        # With these two, the main thread waits for at most one frame of other threads, however many
+        # threads there are. ``_others`` lets one other thread at a time come as far as ``_lock``.
+        # The main thread holds ``_main_first`` from when it wants to send; others pass it first.
+        self._others = threading.Lock()
+        self._main_first = threading.Lock()
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for an event loop to watch."""
         return self._sock.fileno()
 
     def defer_interrupt(self) -> bool:
-        """Whether an interrupt must wait; it is then raised when the frame is done."""
+        """Return whether an interrupt must wait. It is then raised when the frame is complete.
+
+        Called by the signal handler.
+        """
         if self._critical:
             self._deferred = True
         return self._critical
@@ -103,7 +122,8 @@ class Channel:
     def send(self, message: msgspec.Struct) -> None:
         """Send one message.
 
-        Raises ``FrameTooLargeError`` or ``TypeError`` before a byte is sent.
+        Raises ``FrameTooLargeError`` or ``TypeError`` before a byte is sent, and RuntimeError in a
+        process that a cell forked.
         """
         frame = frames.encode(message)
         self._check_own()
@@ -126,10 +146,10 @@ class Channel:
             raise RuntimeError("a process that a cell forked can't reach the host; its parent can")
 
     def send_and_exit(self, message: msgspec.Struct) -> NoReturn:
-        """Send ``message`` and end the process, without a word of anybody else's code.
+        """Send ``message`` and end the process, without running any code of cells.
 
-        Whoever holds the lock may be the very thread that calls, in the middle of a frame: then
-        the end of the channel says it all.
+        If this thread itself holds the lock, in the middle of a frame, the message can't be sent.
+        The host then only sees the end of the channel.
         """
         try:
             if self._lock.acquire(timeout=_TIMEOUT):
@@ -138,7 +158,7 @@ class Channel:
             os._exit(1)
 
     def is_readable(self, seconds: float) -> bool:
-        """Whether something has arrived, or does within ``seconds``."""
+        """Return whether something has arrived, or arrives within ``seconds``."""
         return bool(self._inbox or self._poll.poll(seconds * 1000))
 
     def keep(self, message: messages.ToGuest) -> None:
@@ -146,17 +166,17 @@ class Channel:
         self._inbox.append(message)
 
     def take_comm(self) -> messages.CommIn | None:
-        """Return a comm message that is the next in turn, if one is."""
+        """Return the next message for the main thread if it is a comm message, else None."""
         if self._inbox and isinstance(self._inbox[0], messages.CommIn):
             return self._inbox.popleft()  # type: ignore[return-value]
         return None
 
     def has_arrived(self) -> bool:
-        """Whether something can be read now; any thread may ask."""
+        """Return whether the socket can be read now. Any thread may call this."""
         return is_readable(self._sock)
 
     def recv(self) -> messages.ToGuest:
-        """Return the next message, waiting for it; an interrupt loses nothing."""
+        """Wait for the next message and return it. An interrupt meanwhile loses no message."""
         with self._waited_by_main():
             while not self._inbox:
                 self._poll.poll()
@@ -164,7 +184,7 @@ class Channel:
             return self._inbox.popleft()
 
     def wait(self, answered: Callable[[], bool]) -> None:
-        """Read, in the main thread, until ``answered``; what is for others is handed to them."""
+        """Read in the main thread until ``answered``; deliver to others what is for them."""
         with self._waited_by_main():
             while not answered():
                 self._poll.poll()
@@ -174,7 +194,7 @@ class Channel:
     def _waited_by_main(self) -> Iterator[None]:
         before = self.main_waits
         try:
-            # Not while another thread reads: what that one takes would go unnoticed.
+            # Wait until no other thread reads: what it reads would go unnoticed here.
             self._critical = True
             with self._reading:
                 self.main_waits = True
@@ -186,17 +206,19 @@ class Channel:
                 self.on_leave()
 
     def is_main(self) -> bool:
-        """Whether the main thread asks."""
+        """Return whether the calling thread is the main thread."""
         return threading.get_ident() == self._main
 
     def read(self, *, tell: bool = False) -> None:
-        """Take what has arrived, if anything; called when the socket is readable.
+        """Read what has arrived, if anything, and deliver it. Called when the socket is readable.
 
-        ``tell``: the main thread does not take a request up at once. Of other threads that is so.
+        ``tell`` says that the main thread will not act at once on a request that it reads now. The
+        host is then sent ``Queued`` for each. That always holds for requests that another thread
+        reads.
         """
         main = self.is_main()
         wakes: list[Callable[[], None]] = []
-        handed: list[messages.ToGuest] = []
+        for_subshells: list[messages.ToGuest] = []
         known = len(self._inbox)
         self._check_own()
         if main:
@@ -204,17 +226,17 @@ class Channel:
         try:
             with self._reading:
                 if main or not self.main_waits:
-                    self._take(wakes, handed)
-            # No lock is held: whom they wake may call a tool at once.
+                    self._take(wakes, for_subshells)
+            # After the lock is released: a thread that is woken may call a tool at once.
             for wake in wakes:
                 wake()
-            read = handed
+            read = for_subshells
             if self._inbox:
                 self.on_message()
                 if tell or not main:
                     read += list(self._inbox)[known:]
-            # The host is to know that these were read, though nobody acts on them yet: it would
-            # look as if they had vanished.
+            # The host must know that these were read although nobody acts on them yet. Otherwise
+            # they would seem to have vanished.
             for message in read:
                 if isinstance(message, messages.Execute | messages.CommIn):
                     self.send(messages.Queued(id=message.id))
@@ -222,12 +244,13 @@ class Channel:
             if main:
                 self._leave()
 
-    def _take(self, wakes: list[Callable[[], None]], handed: list[messages.ToGuest]) -> None:
-        """Read what is there; answers are in their places when this returns.
+    def _take(self, wakes: list[Callable[[], None]], for_subshells: list[messages.ToGuest]) -> None:
+        """Read the socket and sort the messages. The caller holds ``_reading``.
 
-        ``handed`` gets what is a subshell's.
-
-        Else the main thread could find its own in none, and wait for what has come.
+        Adds to ``wakes`` the functions that wake waiting threads and deliver to subshells, and to
+        ``for_subshells`` the messages of subshells. Answers of tools are stored before this
+        returns: the main thread, which then gets ``_reading``, would otherwise wait for an answer
+        that has arrived.
         """
         try:
             data, ancillary, *_ = self._sock.recvmsg(READ_SIZE, _ROOM, _FLAGS)
@@ -244,37 +267,39 @@ class Channel:
                 wakes.append(self.on_result(message))
             elif (hand_over := self.on_subshell(message)) is not None:
                 wakes.append(hand_over)
-                handed.append(message)
+                for_subshells.append(message)
             else:
                 self._inbox.append(message)
 
     def take_descriptors(self) -> list[int]:
-        """Return the descriptors that came with what was read."""
-        taken, self._descriptors = self._descriptors, []
-        return taken
+        """Return the descriptors that came with the messages read since the last call."""
+        descriptors, self._descriptors = self._descriptors, []
+        return descriptors
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Send no frame meanwhile: for a fork."""
+        """Keep other threads from sending a frame meanwhile. Used around a fork."""
         with self._lock:
             yield
 
     def reset_after_fork(self) -> None:
-        """Reset a copy, whose descriptor is a socket of its own now."""
+        """Reset the state in a copy, whose descriptor is now a channel of its own."""
         self.is_parents = False
         self._locks()
         self._critical = self._deferred = False
-        self._reading, self.main_waits = threading.Lock(), False
+        self._reading = threading.Lock()
+        self.main_waits = False
         self._main = threading.get_ident()
         self._splitter = frames.Splitter()
         self._inbox.clear()
         self._descriptors.clear()
 
     def waiting(self) -> bool:
-        """Whether a whole message is here already."""
+        """Return whether a message for the main thread has been read."""
         return bool(self._inbox)
 
     def _leave(self) -> None:
+        """Raise an interrupt that was deferred; from here on they are not."""
         self._critical = False
         if self._deferred:
             self._deferred = False
@@ -282,7 +307,7 @@ class Channel:
 
 
 def take_input(channel: Channel, request: messages.InputRequest) -> str:
-    """Ask the user and return the answer. Raises EOFError where there will be none."""
+    """Ask the user and return the answer. Raises EOFError if there will be none."""
     channel.send(request)
     while True:
         message = channel.recv()

@@ -1,7 +1,7 @@
-"""``os.wait`` and its like, and psutil, find a cell's children, and no copies: the guest's, too.
+"""Hides the guest's copies from ``os.wait`` and the like, and from psutil.
 
-A cell that waits for any child would be given a copy that was dropped, or wait for ever for one
-that is kept, where ipykernel raises ChildProcessError.
+Copies are child processes of the guest. A cell that waits for any child would otherwise get a copy
+that was dropped, or wait for ever for one that is kept. Under ipykernel it gets ChildProcessError.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cellblock.guest.violations import run_exempt
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-#: Seconds between looks, at most, of who waits for any child.
+#: Most seconds between two looks while a cell waits for any child.
 _LOOK: Final = 0.02
 #: What ``os.waitpid`` and ``os.wait4`` return when no child has ended.
 _NOTHING: Final = (0, 0, resource.struct_rusage((0,) * 16))
@@ -31,7 +31,7 @@ _hidden: Collection[int] = ()
 
 
 def hide_copies(copies: Collection[int]) -> None:
-    """Have whoever waits for any child pass over ``copies``, as many as there are at that time."""
+    """Make functions that wait for any child skip ``copies``, which may change later."""
     global _hidden  # noqa: PLW0603 - there is one guest in a process
     _hidden = copies
     if not hasattr(os, "waitid"):  # macOS before Python 3.13
@@ -44,7 +44,7 @@ def hide_copies(copies: Collection[int]) -> None:
 
 
 def patch_psutil(module: Any) -> None:
-    """Leave copies out of a process's children: who ends all of them could end none of those."""
+    """Leave copies out of a process's children. A cell that ends all children can't end a copy."""
     children = module.Process.children
 
     @functools.wraps(children)
@@ -55,14 +55,16 @@ def patch_psutil(module: Any) -> None:
 
 
 def _hiding(wait: Any, nothing: Any, waitid: Any, copies: Collection[int]) -> Any:
+    """Wrap ``os.waitpid`` or ``os.wait4``; ``nothing`` is what it returns if no child ended."""
+
     @functools.wraps(wait)
     def hiding(pid: int, options: int) -> Any:
         if pid > 0 or not copies:
             return wait(pid, options)
         whose = (os.P_ALL, 0) if pid == -1 else (os.P_PGID, -pid)
-        while (found := _other(waitid, whose, options | os.WEXITED, copies)) is not None:
+        while (child := _wait_for_other(waitid, whose, options | os.WEXITED, copies)) is not None:
             with contextlib.suppress(ChildProcessError):  # another thread was faster
-                result = wait(found.si_pid, options | os.WNOHANG)
+                result = wait(child.si_pid, options | os.WNOHANG)
                 if result[0]:
                     return result
         return nothing
@@ -71,13 +73,15 @@ def _hiding(wait: Any, nothing: Any, waitid: Any, copies: Collection[int]) -> An
 
 
 def _hiding_id(waitid: Any, copies: Collection[int]) -> Any:
+    """Wrap ``os.waitid``."""
+
     @functools.wraps(waitid)
     def hiding(idtype: int, number: int, options: int, /) -> Any:
         if idtype not in {os.P_ALL, os.P_PGID} or not copies:
             return waitid(idtype, number, options)
-        while (found := _other(waitid, (idtype, number), options, copies)) is not None:
+        while (child := _wait_for_other(waitid, (idtype, number), options, copies)) is not None:
             with contextlib.suppress(ChildProcessError):
-                result = waitid(os.P_PID, found.si_pid, options | os.WNOHANG)
+                result = waitid(os.P_PID, child.si_pid, options | os.WNOHANG)
                 if result is not None:
                     return result
         return None
@@ -85,29 +89,36 @@ def _hiding_id(waitid: Any, copies: Collection[int]) -> Any:
     return hiding
 
 
-def _other(waitid: Any, whose: tuple[int, int], options: int, copies: Collection[int]) -> Any:
-    """Return what ``waitid`` finds that is no copy, and leave it to be waited for.
+def _wait_for_other(
+    waitid: Any, whose: tuple[int, int], options: int, copies: Collection[int]
+) -> Any:
+    """Wait for a child that is not a copy, and return what ``waitid`` says, without reaping it.
 
-    It looks again and again: to wait for any child while there are copies never ends by itself.
+    Reaps copies on the way. Return None if ``options`` say not to wait. Looks repeatedly, because a
+    call that waits for any child would not return while a copy lives. Raises ChildProcessError if
+    there is no other child.
     """
     pause = _LOOK / 64
     while True:
-        found = waitid(*whose, options | os.WNOHANG | os.WNOWAIT)
-        if found is None:
+        child = waitid(*whose, options | os.WNOHANG | os.WNOWAIT)
+        if child is None:
             _check_others(copies)
             if options & os.WNOHANG:
                 return None
             time.sleep(pause)
             pause = min(2 * pause, _LOOK)
-        elif found.si_pid not in copies:
-            return found
+        elif child.si_pid not in copies:
+            return child
         else:
             with contextlib.suppress(ChildProcessError):
-                waitid(os.P_PID, found.si_pid, (options | os.WNOHANG) & ~os.WNOWAIT)
+                waitid(os.P_PID, child.si_pid, (options | os.WNOHANG) & ~os.WNOWAIT)
 
 
 def _check_others(copies: Collection[int]) -> None:
-    """Raise ChildProcessError if there are no others: as /proc says, where that can be read."""
+    """Raise ChildProcessError if there is no child but ``copies``.
+
+    Asks /proc, or if that can't be read the record of what cells started.
+    """
     try:
         others = run_exempt(_children) - set(copies)
     except OSError:
@@ -118,4 +129,4 @@ def _check_others(copies: Collection[int]) -> None:
 
 def _children() -> set[int]:
     lists = [(_TASKS / task / "children").read_text("ascii") for task in os.listdir(_TASKS)]
-    return {int(pid) for each in lists for pid in each.split()}
+    return {int(pid) for text in lists for pid in text.split()}

@@ -1,9 +1,12 @@
-"""Paths on the command line of a program that failed: it met the policy, and cells see no error.
+"""Paths on the command line of a failed program, which the policy may have kept from it.
 
-``!cat /data/x`` ends with a status, and what it prints could be anybody's text: nothing is read of
-it. Of a pipeline only the last program has a status, so the paths of one count in any case. The
-host is told of those that can't be used here, each once, if the cell itself started the program;
-whether the policy keeps them away the host decides.
+A cell sees no exception if ``!cat /data/x`` fails, only a status. The program's text is not read,
+as it could be anybody's. So the guest looks at the command line: if the cell itself started the
+program, each path that can't be used here is sent as ``NotThere``, once, and the host decides
+whether the policy is the reason. A shell gives the status of the last program of a pipeline only,
+so the paths of a pipeline are looked at in any case.
+
+``setup`` calls ``watch`` once, where there is no language layer.
 """
 
 from __future__ import annotations
@@ -29,27 +32,32 @@ if TYPE_CHECKING:
 
     Tell = Callable[[messages.NotThere], None]
 
-#: Paths that a session tells of, and of one command.
+#: Most paths that a session sends, and that one command sends.
 _MOST, _FEW = 500, 3
 _LONGEST: Final = 1_000
-#: Characters of a command, and words, that are looked at.
+#: Most characters and words of a command that are looked at.
 _LONGEST_COMMAND, _MOST_WORDS = 20_000, 1_000
-#: Frames between the end of a program and the cell that started it.
+#: Frames that are looked at for the cell that started the program.
 _DEEPEST: Final = 40
-#: Programs whose arguments are made, changed or removed.
+#: Programs that make, change or remove their arguments.
 _WRITERS: Final = frozenset(
     ("cp", "install", "ln", "mkdir", "mv", "rm", "rmdir", "tee", "touch", "truncate", "unlink")
 )
 _PIPE: Final = re.compile(r"(?<!\|)\|(?!\|)")
-#: A path in a program's own text, as in ``python -c "open('/data/x')"``.
+#: A path within code on the command line, as in ``python -c "open('/data/x')"``.
 _QUOTED: Final = re.compile(r"""['"]([/~][^'"\s]*)['"]""")
 _MAGIC: Final = re.compile(r"[*?\[]")
-#: Between a cell and the program: how ``!`` and ``subprocess`` start it.
+#: Files of the frames between a cell and the program: those by which ``!`` and ``subprocess`` start
+#: it.
 _STARTERS: Final = re.compile(r"/(?:IPython/.*|cellblock/guest/\w+|subprocess|os)\.py\Z")
 
 
 def watch(tell: Tell) -> Callable[[BaseException], None]:
-    """Tell of programs that fail, from now on; return what also takes the error of ``%%bash``."""
+    """Call ``tell`` for the paths of programs that fail, from now on.
+
+    Return a function that must be called with each error that is shown: that of a failed ``%%bash``
+    has the command.
+    """
     report = _reports(tell)
     popen: Any = subprocess.Popen
     handle, system = popen._handle_exitstatus, os.system  # noqa: SLF001 - where each status arrives
@@ -68,10 +76,11 @@ def watch(tell: Tell) -> Callable[[BaseException], None]:
             report(command)
         return status
 
-    popen._handle_exitstatus, os.system = handle_exitstatus, system_and_report  # noqa: SLF001
+    popen._handle_exitstatus = handle_exitstatus  # noqa: SLF001
+    os.system = system_and_report
 
     def on_error(error: BaseException) -> None:
-        # The text of the cell, which IPython writes to the program's input.
+        # Bytes are the text of a ``%%bash`` cell, which IPython writes to the program's input.
         if type(error) is subprocess.CalledProcessError and type(error.cmd) is bytes:
             report(error.cmd, from_cell=True)
 
@@ -79,34 +88,36 @@ def watch(tell: Tell) -> Callable[[BaseException], None]:
 
 
 def _is_pipeline(command: Any) -> bool:
-    """Whether a shell says how the last program of several ended, and not how the others did."""
+    """Return whether a command is a pipeline, whose status says only how its last program ended."""
     return type(command) is str and _PIPE.search(command[:_LONGEST_COMMAND]) is not None
 
 
 def _reports(tell: Tell) -> Callable[..., None]:
-    told, guest = set[str](), os.getpid()
+    """Return the function that sends the paths of a failed command."""
+    sent = set[str]()
+    guest = os.getpid()
 
     def report(command: Any, *, from_cell: bool = False) -> None:
-        with contextlib.suppress(Exception):  # what a cell gave may raise at every touch
-            # A process that a cell forked has no line to the host.
-            if os.getpid() != guest or is_exempt() or len(told) >= _MOST:
+        with contextlib.suppress(Exception):  # the command is a cell's object, and may raise
+            # A process that a cell forked can't reach the host.
+            if os.getpid() != guest or is_exempt() or len(sent) >= _MOST:
                 return
             if from_cell or _is_started_by_cell():
-                for message in islice(_unusable(command, told), _FEW):
-                    told.add(message.name)
+                for message in islice(_unusable(command, sent), _FEW):
+                    sent.add(message.name)
                     tell(message)
 
     return report
 
 
-def _unusable(command: Any, told: set[str]) -> Iterator[messages.NotThere]:
-    """Yield the paths of a command that can't be used here, and are not yet ``told``."""
+def _unusable(command: Any, sent: set[str]) -> Iterator[messages.NotThere]:
+    """Yield the paths of a command that can't be used here, except those ``sent`` before."""
     for word, writes in _words(command):
         is_path = "/" in word or word.startswith("~")
         path = os.path.abspath(os.path.expandvars(os.path.expanduser(word)))
         if magic := _MAGIC.search(path):
             path = os.path.dirname(path[: magic.start()])
-        if path not in told and (writes or not run_exempt(_is_readable, path)):
+        if path not in sent and (writes or not run_exempt(_is_readable, path)):
             yield messages.NotThere(
                 kind="argument" if is_path else "word",
                 name=encodable(path)[:_LONGEST],
@@ -116,34 +127,38 @@ def _unusable(command: Any, told: set[str]) -> Iterator[messages.NotThere]:
 
 
 def _words(command: Any) -> Iterator[tuple[str, bool]]:
-    """Yield words that may be paths, and whether the program was to write there."""
+    """Yield each word of a command that may be a path, and whether the program would write it."""
     if isinstance(command, str | bytes | os.PathLike):
         yield from _words_of_script(os.fsdecode(command))
         return
-    arguments = [os.fsdecode(each) for each in command[:_MOST_WORDS]]
+    arguments = [os.fsdecode(argument) for argument in command[:_MOST_WORDS]]
     writes = bool(arguments) and os.path.basename(arguments[0]) in _WRITERS
-    for each in arguments:
-        yield from ((word, writes) for word in _as_paths(each))
-        if any(map(str.isspace, each)):  # of a shell that was started by name
-            yield from _words_of_script(each)
+    for argument in arguments:
+        yield from ((word, writes) for word in _as_paths(argument))
+        if any(map(str.isspace, argument)):  # may be a script, as in ["sh", "-c", "cat /data/x"]
+            yield from _words_of_script(argument)
 
 
 def _words_of_script(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the same for the text of a shell script."""
     for line in text[:_LONGEST_COMMAND].splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         try:
             tokens = list(lexer)
-        except ValueError:  # a quotation that goes on
+        except ValueError:  # a quotation that goes on in the next line
             tokens = line.split()
         yield from _words_of_line(tokens[:_MOST_WORDS])
 
 
 def _words_of_line(tokens: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    program, redirects = "", False
+    """Yield the same for a line of a script, which may have several commands and redirections."""
+    program = ""
+    redirects = False
     for token in tokens:
         if not token.strip(";|&()"):
-            program, redirects = "", False
+            program = ""
+            redirects = False
         elif not token.strip("<>"):
             redirects = ">" in token
         else:
@@ -155,7 +170,7 @@ def _words_of_line(tokens: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def _as_paths(token: str) -> Iterator[str]:
-    """Yield a word, or what stands behind ``--option=``; an option alone is none."""
+    """Yield what may be a path in a word: the word itself, or the value behind ``--option=``."""
     yield from _QUOTED.findall(token)
     if not token.startswith("-"):
         yield token
@@ -167,7 +182,7 @@ def _is_readable(path: str) -> bool:
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
         if kind not in (stat.S_IFDIR, stat.S_IFREG):
-            return True  # to open a pipe or a device may do something
+            return True  # not tried: opening a pipe or a device may have an effect
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except (OSError, ValueError):
         return False
@@ -175,7 +190,9 @@ def _is_readable(path: str) -> bool:
 
 
 def _is_started_by_cell() -> bool:
-    frame, installed = sys._getframe(1), roots()  # noqa: SLF001 - as inspect does
+    """Return whether a cell's own code started the program, and not a library."""
+    frame = sys._getframe(1)  # noqa: SLF001 - as inspect does
+    installed = roots()
     for _ in range(_DEEPEST):
         if (above := frame.f_back) is None:
             return False

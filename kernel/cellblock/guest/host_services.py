@@ -1,8 +1,14 @@
-"""What cells call of the host: tools, operations, language models, as plain functions.
+"""Functions that call the host: tools, operations (``ops``) and language models (``llm``).
 
-``Calls`` are those under way: who waits for which answer. No thread reads for others for good. The
-main thread reads while it waits; while it runs code, one of the threads that wait reads for all of
-them; an event loop reads while something in it waits.
+``namespace`` makes them in the zygote. ``Calls`` has the calls that are under way in a guest, and
+who waits for which answer:
+
+    caller ── ToolCall ──> host ── ToolResult ──> the reading thread ── wakes ──> caller
+    caller ── interrupted or cancelled: ToolWithdrawn ──> host
+
+Threads take turns reading the channel. The main thread reads while it waits. While it runs code,
+one of the waiting threads, the *leader*, reads for all; the others are its *followers*. An event
+loop reads while something in it waits.
 """
 
 from __future__ import annotations
@@ -35,7 +41,8 @@ if TYPE_CHECKING:
     Decode = Callable[[msgspec.Raw | bytes], Any]
 
 
-#: Seconds after which a thread that waits, or that reads for others, looks whether it still must.
+#: Seconds after which a follower checks whether it must still wait, and a leader whether it must
+#: still read.
 LOOK: Final = 0.5
 LOOK_READING: Final = 0.02
 
@@ -52,22 +59,28 @@ class ToolError(Exception):
 
 
 class _Call:
-    """One call; ``wake`` is called, in any thread, when it is answered."""
+    """One call. ``wake`` is called when the answer is here, by the thread that read it.
+
+    ``decode`` makes a value of the answer.
+    """
 
     __slots__ = ("decode", "result", "tool", "wake")
 
     def __init__(self, tool: str, wake: Callable[[], None], decode: Decode) -> None:
-        self.tool, self.wake, self.decode = tool, wake, decode
+        self.tool = tool
+        self.wake = wake
+        self.decode = decode
         self.result: messages.ToolResult | None = None
 
     def wake_caller(self) -> None:
-        with contextlib.suppress(Exception):  # a loop that a cell has spoilt
+        with contextlib.suppress(Exception):  # a cell may have spoilt the loop
             self.wake()
 
     def due(self) -> bool:
         return self.result is not None
 
     def value(self) -> Any:
+        """Return the answer's value. Raises ToolError if the call failed."""
         result = self.result
         if result is None:
             raise ToolError(self.tool, "RuntimeError", "its answer was not waited for")
@@ -83,9 +96,10 @@ def _nothing() -> None: ...
 
 
 class Calls:
-    """All calls of one guest. Any thread may call.
+    """The calls of a guest that are under way. Any thread may call.
 
-    ``most`` are the calls at a time; ``allows`` says whether cells may have a library's objects.
+    ``most`` is how many calls may be under way at once. ``allows`` returns whether cells may have
+    objects of a library, which answers may contain.
     """
 
     def __init__(
@@ -95,27 +109,36 @@ class Calls:
         most: int,
         allows: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        self._channel, self.readers, self._most = channel, readers, most
+        self._channel = channel
+        self.readers = readers
+        self._most = most
         self._decode = arrays.answers(allows)
         self._ids = itertools.count(1)
         self._in_flight: dict[int, _Call] = {}
-        #: Of one thread more than once: a cell's own code may run in between, as a finalizer.
+        #: Held while calls are counted. Reentrant, because code of a cell, such as a finalizer, may
+        #: run meanwhile and call.
         self._counting = threading.RLock()
+        #: Held by the thread that reads for all.
         self._leader = threading.Lock()
-        #: Threads that wait while another one reads.
+        #: The events of threads that wait while another thread reads.
         self._followers: dict[threading.Event, None] = {}
-        channel.on_result, channel.on_leave = self._on_result, self._promote
+        channel.on_result = self._on_result
+        channel.on_leave = self._promote
 
     def reset_after_fork(self) -> None:
-        """Forget, in a copy, the calls whose answers only the original gets."""
+        """Forget all calls, in a copy: their answers go to the original."""
         self._in_flight.clear()
         self._followers.clear()
-        self._counting, self._leader = threading.RLock(), threading.Lock()
+        self._counting = threading.RLock()
+        self._leader = threading.Lock()
 
     # --- calling ------------------------------------------------------------------------------
 
     def block(self, tool: str, arguments: msgspec.Raw) -> Any:
-        """Call and wait. Raises ToolError; an interrupt withdraws the call."""
+        """Call a tool and block until it answers; an interrupt withdraws the call.
+
+        ``arguments`` are encoded (``pack``). Raises ToolError.
+        """
         main = self._channel.is_main()
         event = None if main else threading.Event()
         call = _Call(tool, _nothing if event is None else event.set, self._decode)
@@ -132,17 +155,19 @@ class Calls:
         return call.value()
 
     async def wait(self, tool: str, arguments: msgspec.Raw) -> Any:
-        """Call, and let the loop go on meanwhile. Raises ToolError; to cancel it withdraws it."""
-        loop, due = asyncio.get_running_loop(), asyncio.Event()
+        """Call a tool and await its answer; cancelling withdraws the call. Raises ToolError."""
+        loop = asyncio.get_running_loop()
+        due = asyncio.Event()
 
         def wake() -> None:
-            if _get_running_loop() is loop:  # None in a foreign thread
+            if _get_running_loop() is loop:  # None in another thread
                 due.set()
             else:
                 with contextlib.suppress(RuntimeError):  # it has closed
                     loop.call_soon_threadsafe(due.set)
 
-        call, number = _Call(tool, wake, self._decode), next(self._ids)
+        call = _Call(tool, wake, self._decode)
+        number = next(self._ids)
         try:
             self.readers.begin(loop)
             try:
@@ -157,10 +182,11 @@ class Calls:
         return call.value()
 
     def _send(self, number: int, call: _Call, arguments: msgspec.Raw) -> None:
+        """Send a call. Raises ToolError if too many are under way."""
         with self._counting:
             if len(self._in_flight) >= self._most:
-                said = f"{self._most:,} calls are under way already (tool_max_in_flight)"
-                raise ToolError(call.tool, "TooManyCalls", said)
+                why = f"{self._most:,} calls are under way already (tool_max_in_flight)"
+                raise ToolError(call.tool, "TooManyCalls", why)
             self._in_flight[number] = call
         self._channel.send(
             messages.ToolCall(
@@ -173,18 +199,18 @@ class Calls:
         )
 
     def _end(self, number: int) -> None:
-        """Stop expecting an answer; tell the host if there was none."""
+        """Forget a call; if it was not answered, tell the host that nobody waits for it."""
         if number not in self._in_flight:
             return
         try:
             self._channel.send(messages.ToolWithdrawn(id=number))
-        finally:  # after it: another call takes its place only when the host knows
+        finally:  # only then, so that another call takes its place when the host knows of this
             self._in_flight.pop(number, None)
 
     # --- answers ------------------------------------------------------------------------------
 
     def _on_result(self, result: messages.ToolResult) -> Callable[[], None]:
-        """Hand an answer on; return what wakes whoever waits for it, if any."""
+        """Store an answer; return the function that wakes the caller."""
         call = self._in_flight.pop(result.id, None)
         if call is None:
             return _nothing
@@ -192,9 +218,10 @@ class Calls:
         return call.wake_caller
 
     def wait_beside_main(self, due: Callable[[], bool], event: threading.Event) -> None:
-        """Wait in a thread that is not the main one until something is ``due``; ``event`` wakes it.
+        """Wait until something is ``due``, in a thread other than the main one.
 
-        It reads for all that wait if nobody does.
+        The thread becomes the leader if no thread reads. Otherwise it waits for ``event``, which is
+        set when something has arrived for it, or when it should become the leader.
         """
         while not due():
             if self._channel.main_waits or not self._leader.acquire(blocking=False):
@@ -210,6 +237,7 @@ class Calls:
                 self._promote()
 
     def _lead(self, due: Callable[[], bool]) -> None:
+        """Read for all threads until something is ``due`` here or the main thread reads itself."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         while not due() and not self._channel.main_waits:
@@ -217,7 +245,7 @@ class Calls:
                 self._channel.read()
 
     def read_now(self) -> None:
-        """Read what has arrived, in any thread, unless somebody reads already."""
+        """Read what has arrived, in any thread, unless another thread is reading."""
         if self._leader.acquire(blocking=False):
             try:
                 while not self._channel.main_waits and self._channel.has_arrived():
@@ -227,14 +255,15 @@ class Calls:
                 self._promote()
 
     def _promote(self) -> None:
-        """Make one of the waiting threads the reader, unless there is one."""
-        # Another thread may change it meanwhile: it looks itself.
+        """Wake one follower, which becomes the leader if there is none."""
+        # If another thread changes the dictionary meanwhile, that thread checks for itself.
         with contextlib.suppress(RuntimeError, StopIteration):
             next(iter(self._followers)).set()
 
 
+#: How the names of operations begin.
 PREFIX: Final = "ops."
-#: ``llm`` as cells see it: prompts in, text out. No key and no address is on this side.
+# Names of the two calls of a language model. Its key and address are in the host only.
 NAME: Final = "llm"
 CHAT: Final = "llm.chat"
 
@@ -242,26 +271,29 @@ CHAT: Final = "llm.chat"
 def namespace(
     tools: Iterable[messages.Tool], most: int, calls: Callable[[], Calls]
 ) -> dict[str, Any]:
-    """Return what cells have by name: the operator's tools, ``ops``, ``llm``, ``ToolError``.
+    """Return, by name, what cells can call: the operator's tools, ``ops``, ``llm``, ``ToolError``.
 
-    ``calls`` finds the guest's when one is called; ``most`` are the bytes that the arguments of
-    one call may take. An operation that is not granted is not offered; whoever calls it by its
-    name is told by the host which section of a policy grants it.
+    Called in the zygote. ``calls`` returns the guest's ``Calls`` when a function is called.
+    ``most`` is the most bytes that the arguments of a call may take. Operations that are not
+    granted are not listed; a cell that calls one is told by the host which section of a policy
+    would grant it.
     """
     known = {tool.name: tool for tool in tools}
     of_model = (NAME, CHAT) if CHAT in known else ()
     granted = build_tools((t for t in known.values() if t.name not in of_model), most, calls)
     names = (f"{PREFIX}{name}" for name in messages.OPERATIONS)
     withheld = build_tools((_placeholder(n) for n in names if n not in known), most, calls)
-    own = {name: one for name, one in granted.items() if not name.startswith(PREFIX)}
-    operations = {n.removeprefix(PREFIX): one for n, one in granted.items() if n not in own}
-    others = {name.removeprefix(PREFIX): one for name, one in withheld.items()}
+    own = {name: function for name, function in granted.items() if not name.startswith(PREFIX)}
+    operations = {
+        n.removeprefix(PREFIX): function for n, function in granted.items() if n not in own
+    }
+    others = {name.removeprefix(PREFIX): function for name, function in withheld.items()}
     ops = Operations(operations, others)
     return {"ToolError": ToolError, **own, "ops": ops, **build_llm(known, most, calls)}
 
 
 def _placeholder(name: str) -> messages.Tool:
-    """Return what stands for something of the host's that is not granted: it takes anything."""
+    """Return a tool that stands for one that is not granted. It takes any arguments."""
     anything = (
         messages.Parameter(name="args", kind=inspect.Parameter.VAR_POSITIONAL),
         messages.Parameter(name="kwargs", kind=inspect.Parameter.VAR_KEYWORD),
@@ -271,7 +303,7 @@ def _placeholder(name: str) -> messages.Tool:
 
 
 class Operations:
-    """What the host does for cells. ``%tools`` lists what this policy grants."""
+    """``ops``: operations that the host does for cells. ``%tools`` lists what the policy grants."""
 
     def __init__(self, granted: Mapping[str, Any], withheld: Mapping[str, Any]) -> None:
         vars(self).update(granted)
@@ -291,39 +323,44 @@ class Operations:
         return f"<operations: {names or 'this policy grants none'}>"
 
 
-#: Of the statuses of HTTP.
+#: HTTP statuses from here on are errors.
 _FIRST_ERROR: Final = 400
 
 
 class Response:
-    """An answer that ``ops.http`` got: ``status``, ``url``, ``headers`` by small letters, body."""
+    """The answer to ``ops.http``: ``status``, ``url``, ``headers`` by lower-case name, body."""
 
     __slots__ = ("content", "headers", "status", "url")
 
     def __init__(self, status: int, url: str, headers: dict[str, str], content: bytes) -> None:
-        self.status, self.url, self.headers, self.content = status, url, headers, content
+        self.status = status
+        self.url = url
+        self.headers = headers
+        self.content = content
 
     @property
     def text(self) -> str:
         """The body as text, in the encoding that its headers name, else UTF-8."""
         kind = self.headers.get("content-type", "")
-        _, _, named = kind.lower().partition("charset=")
+        _, _, charset = kind.lower().partition("charset=")
         try:
-            return self.content.decode(named.partition(";")[0].strip("\"' ") or "utf-8", "replace")
+            return self.content.decode(
+                charset.partition(";")[0].strip("\"' ") or "utf-8", "replace"
+            )
         except LookupError:
             return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """Return what the body says as JSON."""
+        """Return the body, parsed as JSON."""
         return json.loads(self.content)
 
     @property
     def ok(self) -> bool:
-        """Whether the status is none of an error."""
+        """Whether the status is not an error's."""
         return self.status < _FIRST_ERROR
 
     def raise_for_status(self) -> None:
-        """Raise ToolError where the status is one of an error."""
+        """Raise ToolError if the status is an error's."""
         if not self.ok:
             raise ToolError("ops.http", "HTTPStatusError", f"{self.status} for {self.url}")
 
@@ -332,22 +369,22 @@ class Response:
         return f"<Response {self.status}: {len(self.content):,} bytes of {kind}>"
 
 
-def _importable(value: Any) -> list[str]:
-    """Make what was installed importable, behind what the interpreter has itself."""
+def _make_importable(value: Any) -> list[str]:
+    """Put installed packages on ``sys.path``, last; return their names."""
     sys.path.extend(path for path in value["paths"] if path not in sys.path)
     importlib.invalidate_caches()
     installed: list[str] = value["installed"]
     return installed
 
 
-#: What cells get of what the host answers, where that is more than data.
+#: By operation: makes the object that cells get from the host's answer, if that is not plain data.
 _RESULTS: Final[dict[str, Callable[[Any], Any]]] = {
     "ops.http": lambda value: Response(**value),
-    "ops.install": _importable,
+    "ops.install": _make_importable,
 }
 
 
-#: By their numbers.
+#: Kinds of parameters, by their numbers on the wire.
 _KINDS: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -358,7 +395,7 @@ _KINDS: Final = (
 
 
 class _Text:
-    """Stands in a signature for what only the host has; shown as it is written there."""
+    """An annotation or default in a signature, whose object only the host has; shown as text."""
 
     __slots__ = ("_text",)
 
@@ -377,7 +414,13 @@ def build_tools(
 
 
 def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any:
-    name, signature = tool.name, signature_of(tool)
+    """Return the function of a tool.
+
+    An async tool and an operation can be both awaited and called: the function returns a coroutine
+    if a loop turns, and otherwise waits and returns the answer.
+    """
+    name = tool.name
+    signature = signature_of(tool)
     result = _RESULTS.get(name, lambda value: value)
     cap = (tool.max_bytes, "max_bytes") if tool.max_bytes else (most, "tool_max_bytes")
 
@@ -390,8 +433,8 @@ def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any
         return call
 
     def call_or_await(*args: Any, **kwargs: Any) -> Any:
-        # In a thread without a loop nobody could wait for a coroutine. In a plain cell a loop is
-        # marked as running that does not turn: nobody awaits there.
+        # A thread without a loop could not await a coroutine. Nor could a plain cell, where a loop
+        # is marked as running but does not turn.
         loop = _get_running_loop()
         marked = loop if isinstance(loop, GuestLoop) and not loop.turns() else None
         if loop is not None and marked is None:
@@ -406,12 +449,14 @@ def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any
 
 
 def _bind(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Return the arguments by the parameters' names. Raises TypeError, with the signature."""
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as exc:
-        # What is missing would be named before a wrong name, which is why it is missing.
+        # Python names a missing argument first. But an argument may be missing just because the
+        # caller used a wrong name, so that is reported first.
         unknown = [key for key in kwargs if key not in signature.parameters]
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
         why = str(exc)
         if unknown and not takes_any:
             why = f"got an unexpected keyword argument {unknown[0]!r}"
@@ -426,9 +471,10 @@ def _call_and_wait(
     result: Callable[[Any], Any],
     name_of_wait: str = "",
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return a function that calls and waits, and one to be awaited.
+    """Return a function that blocks for the answer, and a coroutine function.
 
-    ``prepare`` encodes the arguments, ``result`` makes a cell's value of the answer.
+    ``prepare`` encodes the arguments, ``result`` makes the value that a cell gets. The coroutine
+    function is called ``name_of_wait``, or like the tool.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -443,8 +489,11 @@ def _call_and_wait(
 
 
 def _describe(function: Any, tool: messages.Tool, name: str, signature: inspect.Signature) -> None:
-    function.__name__, function.__qualname__ = name.rpartition(".")[2], name
-    function.__doc__, function.__module__ = tool.doc, "tools"
+    """Give a function the name, documentation and signature of its tool."""
+    function.__name__ = name.rpartition(".")[2]
+    function.__qualname__ = name
+    function.__doc__ = tool.doc
+    function.__module__ = "tools"
     vars(function)["__signature__"] = signature
 
 
@@ -455,25 +504,27 @@ def pack(
     kwargs: dict[str, Any],
     cap: tuple[int, str],
 ) -> msgspec.Raw:
-    """Return the arguments encoded, in as many bytes as ``cap`` has, which names what sets that.
+    """Encode the arguments of a call.
 
-    Raises TypeError or ValueError that names the wrong one.
+    ``cap`` is the most bytes that they may take, and the name of the setting that says so. Raises
+    TypeError or ValueError, which names the wrong argument.
     """
     parameters = signature.parameters.values()
     names = [repr(p.name) for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
-    what = "the arguments"
+    subject = "the arguments"
     try:
-        positional, named = [], {}
+        positional = []
+        named = {}
         for index, value in enumerate(args):
-            what = f"argument {names[index] if index < len(names) else index + 1}"
+            subject = f"argument {names[index] if index < len(names) else index + 1}"
             positional.append(values.plain(value, arrays.data))
         for key, value in kwargs.items():
-            what = f"argument {key!r}"
+            subject = f"argument {key!r}"
             named[key] = values.plain(value, arrays.data)
-        what = "the arguments"
+        subject = "the arguments"
         return values.encode((positional, named), *cap)
     except (TypeError, ValueError) as exc:
-        raise type(exc)(f"{name}(): {what}: {exc}") from None
+        raise type(exc)(f"{name}(): {subject}: {exc}") from None
 
 
 def signature_of(tool: messages.Tool) -> inspect.Signature:
@@ -481,18 +532,19 @@ def signature_of(tool: messages.Tool) -> inspect.Signature:
     empty = inspect.Parameter.empty
     parameters = [
         inspect.Parameter(
-            one.name,
-            _KINDS[one.kind],
-            default=empty if one.default is None else _default(one.default),
-            annotation=_Text(one.annotation) if one.annotation else empty,
+            parameter.name,
+            _KINDS[parameter.kind],
+            default=empty if parameter.default is None else _default(parameter.default),
+            annotation=_Text(parameter.annotation) if parameter.annotation else empty,
         )
-        for one in tool.parameters
+        for parameter in tool.parameters
     ]
     returns = _Text(tool.returns) if tool.returns else inspect.Signature.empty
     return inspect.Signature(parameters, return_annotation=returns)
 
 
 def _default(text: str) -> Any:
+    """Return a default as a value if its text is a literal, else to be shown as that text."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -500,15 +552,15 @@ def _default(text: str) -> Any:
     return _Text(text) if value is ... else value
 
 
-#: The one of this guest, for ``cellblock.dspy``; made in the zygote, once.
-_made: Final[list[Llm]] = []
+#: The ``llm`` of this guest, if the policy grants one. Made in the zygote, for ``cellblock.dspy``.
+_granted_llm: Final[list[Llm]] = []
 
 
 class Completion(str):
-    """What a model said: a text, and how it came to its end.
+    """The text of a model's answer, and why it ended.
 
-    ``finish_reason`` is the endpoint's word for it: ``length`` where the text was cut off at
-    ``max_tokens``. Tokens are as the endpoint counts them, None where it does not tell.
+    ``finish_reason`` is the endpoint's word: ``length`` if the text was cut off at ``max_tokens``.
+    Tokens are as the endpoint counts them, None if it does not say.
     """
 
     __slots__ = ("completion_tokens", "finish_reason", "model", "prompt_tokens")
@@ -520,28 +572,31 @@ class Completion(str):
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Completion:
-        """Return what the host answered."""
-        made = cls(answer["text"])
+        """Return the completion in the host's answer."""
+        completion = cls(answer["text"])
         for name in cls.__slots__:
-            setattr(made, name, answer[name])
-        return made
+            setattr(completion, name, answer[name])
+        return completion
 
 
 class Llm:
     """Asks a language model: ``llm("prompt")``, ``llm.chat(messages)``.
 
-    ``await llm.acall(…)`` and ``await llm.achat(…)`` are the same where other code is to go on
+    ``await llm.acall(…)`` and ``await llm.achat(…)`` do the same and let other code go on
     meanwhile.
     """
 
     __slots__ = ("__signature__", "_ask", "acall", "achat", "chat")
 
     def __init__(self, ask: Any, acall: Any, chat: Any, achat: Any) -> None:
-        self._ask, self.acall, self.chat, self.achat = ask, acall, chat, achat
+        self._ask = ask
+        self.acall = acall
+        self.chat = chat
+        self.achat = achat
         self.__signature__: inspect.Signature = vars(self._ask)["__signature__"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Completion:
-        """Ask, with a prompt, and wait for the whole answer."""
+        """Ask with a prompt, and wait for the whole answer."""
         completion: Completion = self._ask(*args, **kwargs)
         return completion
 
@@ -552,14 +607,14 @@ class Llm:
 def build_llm(
     known: Mapping[str, messages.Tool], most: int, calls: Callable[[], Calls]
 ) -> dict[str, Any]:
-    """Return ``llm`` by its name; where it is not granted, one that says so when it is called.
+    """Return ``llm`` by its name. If it is not granted, calls raise an error that says so.
 
-    A tool of the operator's may have that name, where it is not granted.
+    Return nothing if it is not granted and the operator has a tool of that name.
     """
     if CHAT in known:
-        made = Llm(*_asking(known[NAME], most, calls), *_asking(known[CHAT], most, calls))
-        _made[:] = [made]
-        return {NAME: made}
+        llm = Llm(*_asking(known[NAME], most, calls), *_asking(known[CHAT], most, calls))
+        _granted_llm[:] = [llm]
+        return {NAME: llm}
     if NAME in known:
         return {}
     withheld = build_tools(map(_placeholder, (NAME, CHAT)), most, calls)
@@ -567,20 +622,22 @@ def build_llm(
 
 
 def current() -> Llm:
-    """Return this guest's ``llm``. Raises RuntimeError where the policy grants none."""
-    if not _made:
+    """Return this guest's ``llm``. Raises RuntimeError if the policy grants none."""
+    if not _granted_llm:
         raise RuntimeError("the policy grants no language model: [llm] names no endpoint")
-    return _made[0]
+    return _granted_llm[0]
 
 
 def _asking(
     tool: messages.Tool, most: int, calls: Callable[[], Calls]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    name, signature = tool.name, signature_of(tool)
+    """Return the blocking and the awaitable function for one of the two calls of a model."""
+    name = tool.name
+    signature = signature_of(tool)
 
     def prepare(args: Any, kwargs: Any) -> msgspec.Raw:
-        given = _bind(name, signature, args, kwargs)
-        return pack(name, signature, (), given, (most, "tool_max_bytes"))
+        arguments = _bind(name, signature, args, kwargs)
+        return pack(name, signature, (), arguments, (most, "tool_max_bytes"))
 
     awaited = {NAME: "llm.acall", CHAT: "llm.achat"}[name]
     return _call_and_wait(tool, signature, calls, prepare, Completion.of, awaited)

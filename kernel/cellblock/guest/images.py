@@ -1,6 +1,6 @@
-"""Smaller versions of pictures, for language models, whose clients refuse large ones.
+"""Makes pictures smaller for language models, whose clients refuse large ones.
 
-Made in the guest: it wrote the file, and is confined already. The host reads no picture (ADR 0156).
+Done in the guest, which made the picture and is confined. The host decodes no picture (ADR 0156).
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import math
 from importlib import import_module
 from typing import Any, Final
 
-#: Pixels of the longer side: models see no more of a picture, and scale it down themselves.
+#: Most pixels of the longer side: models themselves scale larger pictures down.
 _MOST_PIXELS: Final = 1_568
-#: Modes of Pillow's that both kinds of file can have.
+#: Modes of Pillow that both PNG and JPEG can have.
 _MODES: Final = ("L", "RGB")
 _MOST_TRIES: Final = 8
 
 
 def smaller(image: bytes, most: int) -> bytes:
-    """Return a picture as a file of ``most`` bytes at most: JPEG stays JPEG, others become PNG.
+    """Return a picture as a file of at most ``most`` bytes: JPEG stays JPEG, others become PNG.
 
-    Empty where that can't be had. Raises what Pillow does, and ImportError without it.
+    Return b"" if no size is small enough. Raises what Pillow raises, and ImportError without it.
     """
     pillow: Any = import_module("PIL.Image")
     picture = pillow.open(io.BytesIO(image), formats=("PNG", "JPEG", "GIF", "WEBP"))
@@ -32,9 +32,9 @@ def smaller(image: bytes, most: int) -> bytes:
         picture.thumbnail((side, side))
         file = io.BytesIO()
         picture.save(file, kind)
-        made = file.getvalue()
-        if len(made) <= most:
-            return made
-        # Bytes grow with the area; a little less, so that the next try is the last.
-        side = max(1, int(max(picture.size) * math.sqrt(most / len(made)) * 0.9))
+        data = file.getvalue()
+        if len(data) <= most:
+            return data
+        # Bytes grow with the area. Take a tenth less, so that the next try is likely the last.
+        side = max(1, int(max(picture.size) * math.sqrt(most / len(data)) * 0.9))
     return b""

@@ -1,11 +1,11 @@
-"""``sys.path`` where cells are admitted: no library adds the folder that cells run in.
+"""``sys.path`` if cells need approval: no library can add the folder that cells run in.
 
-Some do by themselves: ``timeit.main`` adds ``.``; ``pydoc.cli``, unittest's discovery and pytest
-add the folder's path. From then on every approved import would look there first, for a file that
-nobody approved. A cell may add the folder: its text says so, and was approved with that.
+Some libraries do so by themselves: ``timeit.main`` adds ``.``; ``pydoc.cli``, unittest's discovery
+and pytest add the folder's path. Afterwards every approved import would look there first, and find
+files that nobody approved. A cell may add the folder, because its text says so and was approved.
 
-An entry of a library's is replaced rather than left out, since some libraries delete it by its
-place. A list that a cell binds to ``sys.path`` is that cell's own, and as any other.
+The entry of a library is replaced, not dropped, since some libraries later delete the entry at that
+position. A list that a cell assigns to ``sys.path`` is an ordinary list.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cellblock.guest.audit_hook import roots
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Stands for the folder where a library added it; nothing can be there.
+#: Entry that replaces the folder if a library adds it. No file can be there.
 LEFT_OUT: Final = f"{os.devnull}/the-folder-that-cells-run-in"
 
 
 class ImportPath(list[Any]):
-    """A list of the folders that imports look in, of which ``folder`` is left to cells to add.
+    """The list of folders that imports look in, to which only cells can add ``folder``.
 
-    Once a cell has added it, anything may.
+    Once a cell has added it, libraries may, too.
     """
 
     def __init__(self, entries: Iterable[Any], folder: str) -> None:
@@ -39,7 +39,7 @@ class ImportPath(list[Any]):
         super().append(*self._taken([entry]))
 
     def insert(self, at: Any, entry: Any) -> None:
-        """Add an entry before the one at a place."""
+        """Add an entry before the one at position ``at``."""
         super().insert(at, *self._taken([entry]))
 
     def extend(self, entries: Iterable[Any]) -> None:
@@ -57,25 +57,29 @@ class ImportPath(list[Any]):
             super().__setitem__(at, *self._taken([value]))
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Copy and pickle as a list: other processes may have no such class."""
+        """Copy and pickle as a list, because other processes may lack this class."""
         return list, (list(self),)
 
     def _taken(self, entries: Iterable[Any]) -> list[Any]:
-        """Return what is added for these entries by the caller's caller."""
-        found = list(entries)
-        if self._is_added or not any(map(self._is_folder, found)):
-            return found
-        # Python's frozen modules add what they were told to, and for as long as that takes.
+        """Return the entries as they may be added. The function that adds them calls a method here.
+
+        If that is a library's, the folder is replaced.
+        """
+        added = list(entries)
+        if self._is_added or not any(map(self._is_folder, added)):
+            return added
+        # Frames outside of the libraries' folders are cells, and Python's frozen modules, which add
+        # what their caller told them to.
         if not sys._getframe(2).f_code.co_filename.startswith(roots()):  # noqa: SLF001 - as inspect does
             self._is_added = True
-            return found
-        return [LEFT_OUT if self._is_folder(entry) else entry for entry in found]
+            return added
+        return [LEFT_OUT if self._is_folder(entry) else entry for entry in added]
 
     def _is_folder(self, entry: Any) -> bool:
-        """Return whether imports would look in the folder, or in the one that cells are in now."""
+        """Return whether an entry is the folder, or the present working folder."""
         if not isinstance(entry, str):
             return False
         try:
             return os.path.realpath(entry) in {self._folder, os.path.realpath("")}
-        except (OSError, ValueError):  # no folder: what is relative may be one later
+        except (OSError, ValueError):  # not a folder now, but a relative path may be one later
             return not os.path.isabs(entry)

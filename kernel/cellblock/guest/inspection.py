@@ -1,17 +1,21 @@
-"""What a front end asks of the namespace: completion, inspection, variables and their values.
+"""Queries about the namespace: completion, inspection, variables and their values.
 
-IPython 9 completes by running whole statements of the code before the cursor: it builds classes,
-subscripts types and reads the real builtins. Nobody has judged that code. ``C[exec].<Tab>`` handed
-``exec`` to a cell's ``__class_getitem__``, and ``df[print].<Tab>`` ran text in a kernel that runs
-approved cells alone. So wherever cells are judged before they run (``Rules.judges_cells``), one
-expression of names, attributes, subscripts and literals is looked up instead (``evaluate``), and
-neither the text nor a part of it reaches code of a cell's: no property, ``__getattr__``,
-``__missing__``, magic or completer that a cell registered. What a cell's classes say of themselves,
-asked for without an argument (``__dir__``, ``__repr__``), is code that was judged, and may run.
+``server`` calls ``complete``, ``inspect``, ``list_variables`` and ``get_variable``.
 
-Variables and their values are told with no code of the user's run. Attributes of a class are looked
-up where CPython keeps them, and read only by descriptors that are written in C, or by properties of
-an installed library.
+To complete code, IPython 9 runs whole statements before the cursor: it builds classes, subscripts
+types and reads the real builtins. That code was not judged: ``C[exec].<Tab>`` would pass ``exec``
+to a cell's ``__class_getitem__``, and ``df[print].<Tab>`` would run text in a kernel that runs only
+approved cells. So if cells are judged before they run (``Rules.judges_cells``), ``evaluate`` only
+looks up one expression of names, attributes, subscripts and literals. No part of the typed text is
+passed to code of a cell: to no property, ``__getattr__``, ``__missing__``, magic or completer that
+a cell registered. Methods of a cell's classes that get no such argument (``__dir__``, ``__repr__``)
+are code that was judged, and may run.
+
+Listing variables and reading their values runs no code of the user at all. Attributes are looked up
+where CPython keeps them, and read only by descriptors written in C or by properties of an installed
+library.
+
+Order: completion, inspection, the look-up (``evaluate`` and below), variables.
 """
 
 from __future__ import annotations
@@ -64,12 +68,12 @@ _FROM = re.compile(r"^\s*from\s+([\w.]+)\s+import\s+(?:[\w.]+\s*,\s*)*(\w*)$")
 _WORD = re.compile(r"[^\W\d]\w*")
 _GAP = re.compile(r"[\s,;(\[{=]")
 _MAX_MATCHES = 1_000
-#: Characters before the cursor that are looked at.
+#: Most characters before the cursor that are looked at.
 _STRETCH = 1_000
 
 
 def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> messages.Completed:
-    """Return completions; nothing is imported to find them."""
+    """Return the completions at the cursor. Imports nothing to find them."""
     rules = shell.rules_now(rules)
     code, cursor = request.code, min(request.cursor, len(request.code))
     line = code[:cursor].rpartition("\n")[2]
@@ -79,22 +83,22 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
         return _offer(_members(member[1], rules), member[2], "instance", request)
     left = _start(code, cursor)
     try:
-        asked = _completer_of_names(shell, rules) if rules.judges_cells else shell.Completer
+        source = _completer_of_names(shell, rules) if rules.judges_cells else shell.Completer
         with provisionalcompleter():
-            raw = asked.completions(code[left:cursor], cursor - left)
-            found = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
+            raw = source.completions(code[left:cursor], cursor - left)
+            items = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
     except Exception:
-        found = []
+        items = []
     if rules.language:
-        found = [c for c in found if _is_allowed(c.text, shell, rules)]
-    # Without jedi IPython completes ".upper" over the dot; front ends list what they are given.
-    dot = int(bool(found) and all(c.text.startswith(".") for c in found))
-    start, end = (found[0].start + dot, found[0].end) if found else (cursor - left, cursor - left)
+        items = [c for c in items if _is_allowed(c.text, shell, rules)]
+    # Without jedi IPython completes ".upper", dot included. Front ends would list it with the dot.
+    dot = int(bool(items) and all(c.text.startswith(".") for c in items))
+    start, end = (items[0].start + dot, items[0].end) if items else (cursor - left, cursor - left)
     start, end = start + left, end + left
-    types = [{"text": c.text[dot:], "type": c.type, "signature": c.signature} for c in found]
+    types = [{"text": c.text[dot:], "type": c.type, "signature": c.signature} for c in items]
     return messages.Completed(
         id=request.id,
-        matches=[encodable(c.text[dot:]) for c in found],
+        matches=[encodable(c.text[dot:]) for c in items],
         start=start,
         end=end,
         types=[plain({"start": start, "end": end, **described}) for described in types],
@@ -102,9 +106,9 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
 
 
 def _start(code: str, cursor: int) -> int:
-    """Return where the text before ``cursor`` begins that is looked at: at a line, or a word.
+    """Return where to begin looking at the text before ``cursor``: at a line or a word.
 
-    IPython's time for it grows with the square of its length.
+    Bounded, because IPython's time grows with the square of the text's length.
     """
     earliest = cursor - _STRETCH
     if earliest <= 0:
@@ -117,7 +121,7 @@ def _start(code: str, cursor: int) -> int:
 
 
 def _is_allowed(text: str, shell: GuestShell, rules: Rules) -> bool:
-    """Whether the language layer would let ``text`` stand in a cell."""
+    """Return whether the language layer would accept the completion ``text`` in a cell."""
     if text.startswith("%"):
         return text.lstrip("%") in rules.magics
     name = text.rpartition(".")[2]
@@ -130,10 +134,10 @@ def _is_allowed(text: str, shell: GuestShell, rules: Rules) -> bool:
 
 
 def _members(module: str, rules: Rules) -> Iterable[str]:
-    """Return what may be imported from ``module``, as far as that is known without importing."""
-    named = rules.modules.get(module)
-    if named is not None:
-        return named
+    """Return the names that cells may import from a module, as far as known without importing."""
+    allowed = rules.modules.get(module)
+    if allowed is not None:
+        return allowed
     if module not in rules.modules and module.partition(".")[0] not in rules.raw_modules:
         return ()
     loaded = sys.modules.get(module)
@@ -143,8 +147,10 @@ def _members(module: str, rules: Rules) -> Iterable[str]:
 def _offer(
     names: Iterable[str], prefix: str, kind: str, request: messages.Complete
 ) -> messages.Completed:
+    """Return the completions of ``prefix`` among ``names``."""
     matches = sorted(n for n in names if n.startswith(prefix))[:_MAX_MATCHES]
-    start, end = request.cursor - len(prefix), request.cursor
+    start = request.cursor - len(prefix)
+    end = request.cursor
     types = [
         {"start": start, "end": end, "text": n, "type": kind, "signature": ""} for n in matches
     ]
@@ -152,7 +158,7 @@ def _offer(
 
 
 def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messages.Inspected:
-    """Return what is known of the object at the cursor, an empty bundle for nothing."""
+    """Return a description of the object at the cursor, an empty bundle if there is none."""
     rules = shell.rules_now(rules)
     left = _start(request.code, min(request.cursor, len(request.code)))
     right = request.cursor + _STRETCH
@@ -160,10 +166,11 @@ def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messa
     bundle: dict[str, Any] = {}
     if not rules.language or all(map(is_free, _WORD.findall(name))):
         try:
-            # IPython looks a name up by its hash: a key of a cell's class would be asked about it.
+            # IPython looks names up in dictionaries. If a key is an object of a cell's class, its
+            # ``__eq__`` would get the name.
             magics = shell.magics_manager.lsmagic().values()
-            is_asked = any(len(_names(named)) < len(named) for named in (shell.user_ns, *magics))
-            if rules.judges_cells and (is_asked or not name.lstrip("%").isidentifier()):
+            has_other_keys = any(len(_names(d)) < len(d) for d in (shell.user_ns, *magics))
+            if rules.judges_cells and (has_other_keys or not name.lstrip("%").isidentifier()):
                 bundle = _describe(shell, name, rules, request.detail)
             else:
                 bundle = shell.object_inspect_mime(name, detail_level=request.detail)
@@ -174,30 +181,30 @@ def inspect(shell: GuestShell, rules: Rules, request: messages.Inspect) -> messa
 
 
 def _describe(shell: GuestShell, name: str, rules: Rules, detail: int) -> dict[str, Any]:
-    """Return what IPython says of an object behind a dot or a subscript, which is only looked up.
+    """Return IPython's description of an object, which is only looked up.
 
-    IPython itself would ask a cell's ``__getattr__`` or ``__getitem__`` for it. Of a property it
-    describes the property. Raises as ``evaluate`` does.
+    IPython itself would ask a cell's ``__getattr__`` or ``__getitem__`` for the object. If ``name``
+    ends at a property, the property itself is described. Raises as ``evaluate`` does.
     """
     owner, _, last = name.rpartition(".")
-    found: Any = None
+    value: Any = None
     if owner and last.isidentifier():
-        found = _class_item(type(evaluate(owner, shell.user_ns, rules)), last)
-    if type(found) is not property:
-        found = evaluate(name, shell.user_ns, rules)
+        value = _class_item(type(evaluate(owner, shell.user_ns, rules)), last)
+    if type(value) is not property:
+        value = evaluate(name, shell.user_ns, rules)
     about = oinspect.OInfo(
-        ismagic=False, isalias=False, found=True, namespace="Interactive", parent=None, obj=found
+        ismagic=False, isalias=False, found=True, namespace="Interactive", parent=None, obj=value
     )
     inspector: Any = shell.inspector
-    described: dict[str, Any] = inspector._get_info(found, name, info=about, detail_level=detail)  # noqa: SLF001
+    described: dict[str, Any] = inspector._get_info(value, name, info=about, detail_level=detail)  # noqa: SLF001
     return described
 
 
 class LookUpRefused(Exception):
-    """Code is more than a look-up, or a look-up that would run something."""
+    """The code is more than a look-up, or looking it up would run something."""
 
 
-#: Displays complete as an empty one of their kind does.
+#: Displays and comprehensions complete like an empty object of their type.
 _EMPTY: Final[dict[type[ast.expr], type]] = {
     ast.Dict: dict,
     ast.DictComp: dict,
@@ -210,16 +217,16 @@ _EMPTY: Final[dict[type[ast.expr], type]] = {
 
 
 class _Completer(completer.IPCompleter):
-    """IPython's completer, which holds names instead of objects.
+    """IPython's completer, which has the names of variables, magics and aliases, but no objects.
 
-    Whatever its methods do with a variable, a magic or an alias, they have only its name. What is
-    behind a name comes from ``evaluate``, and what that object says of itself is kept to literals.
+    Objects come from ``evaluate``, and of what they say about themselves only literals are used.
     """
 
     def _extract_code(self, line: str) -> str:
-        """Return the code in a line that times or profiles it, by the rules that judge such code.
+        """Return the code in the line of a magic that times or profiles code.
 
-        IPython has the magic parse its argument, which a cell may have written.
+        Found by the rules that judge such code. IPython would let the magic parse its argument, and
+        a cell may have written the magic.
         """
         name, _, argument = line.lstrip().partition(" ")
         if argument and name.startswith("%") and of_name(name.lstrip("%")).code_line:
@@ -239,54 +246,55 @@ def _completer() -> Any:
     return _Completer(namespace={}, global_namespace={}, use_jedi=False)
 
 
-#: What cells may set of IPython's completer (``%config``), and has an effect here. The first sets
-#: the second.
+#: Traits of IPython's completer that cells may set (``%config``) and that matter here. Set in this
+#: order, since the first also sets the second.
 _SETTINGS: Final = ("greedy", "auto_close_dict_keys", "dict_keys_only", "omit__names")
 
 
 def _completer_of_names(shell: GuestShell, rules: Rules) -> Any:
-    """Return the completer that hands nothing typed to code of a cell's.
+    """Return a completer that passes nothing that is typed to code of a cell.
 
-    IPython's own functions use ``evaluate`` from now on, process-wide; doing it again changes
-    nothing. The shell's completer is not asked: cells may have registered matchers and completers
-    there, or have turned on jedi, which evaluates by itself.
+    Also makes IPython's own functions use ``evaluate``, in the whole process; doing this again
+    changes nothing. The shell's completer is not used: cells may have registered matchers and
+    completers there, or turned on jedi, which evaluates code by itself.
     """
-    # IPython imports it with the first completion: it would make every start slower.
+    # Imported here, as IPython does with the first completion: it would slow down every start.
     from IPython.core import guarded_eval  # noqa: PLC0415 - as said
 
     def evaluate_at_cursor(code: str, context: Any) -> Any:
         if not context.in_subscript:
             return evaluate(code, shell.user_ns, rules)
-        # The keys before the cursor's in a subscript, as in ``table.loc[:, "na``.
+        # IPython asks for the keys before the cursor's in a subscript: ``table.loc[:, "na``.
         subscript = ast.parse(f"_[{code}]", mode="eval").body if code else None
         return _key(subscript.slice) if isinstance(subscript, ast.Subscript) else ()
 
-    modules: tuple[Any, ...] = (guarded_eval, completer)  # in some versions each has its own name
+    # Some versions of IPython have a name of their own for it in the completer's module.
+    modules: tuple[Any, ...] = (guarded_eval, completer)
     for module in modules:
         if hasattr(module, "guarded_eval"):
             module.guarded_eval = evaluate_at_cursor
-    # IPython 9.0 looks up the function whose arguments it completes by the builtin itself.
+    # IPython 9.0 calls ``eval`` itself for the function whose arguments it completes.
     vars(completer)["eval"] = lambda code, *_: evaluate(code, shell.user_ns, rules)
-    # What is typed is compared with each name and key, and a class of a cell's may say how.
-    vars(completer)["dir2"] = lambda found: _literals(dir2(found))
+    # Only literals: the typed text is compared with each name and key, by the ``__eq__`` of these.
+    vars(completer)["dir2"] = lambda obj: _literals(dir2(obj))
     vars(completer)["generics"] = SimpleNamespace(
-        complete_object=lambda found, words: _literals(generics.complete_object(found, words))
+        complete_object=lambda obj, words: _literals(generics.complete_object(obj, words))
     )
-    found = _completer()
+    result = _completer()
     for setting in _SETTINGS:
-        setattr(found, setting, getattr(shell.Completer, setting))
-    found.namespace = found.global_namespace = dict.fromkeys(_names(shell.user_ns))
-    found.shell = _shell_of_names(shell, found.namespace)
-    # Under the language layer without packages, nothing that a cell may say takes a path.
+        setattr(result, setting, getattr(shell.Completer, setting))
+    result.namespace = result.global_namespace = dict.fromkeys(_names(shell.user_ns))
+    result.shell = _shell_of_names(shell, result.namespace)
+    # Under the language layer without raw packages, no function that cells have takes a path.
     takes_paths = not rules.language or rules.raw_modules
-    found.disable_matchers = [] if takes_paths else ["IPCompleter.file_matcher"]
-    return found
+    result.disable_matchers = [] if takes_paths else ["IPCompleter.file_matcher"]
+    return result
 
 
 def _shell_of_names(shell: GuestShell, names: dict[str, Any]) -> SimpleNamespace:
-    """Return what the completer asks of the shell: the names of magics, aliases and variables.
+    """Return a stand-in for the shell that has the names of magics, aliases and variables only.
 
-    What ``%config`` sets it asks for its traits: these are objects of installed libraries.
+    To complete ``%config``, it also has the configurable objects that are of installed libraries.
     """
     manager: Any = shell.magics_manager
     aliases: Any = shell.alias_manager
@@ -300,7 +308,7 @@ def _shell_of_names(shell: GuestShell, names: dict[str, Any]) -> SimpleNamespace
             aliases=[(name, None) for name, _ in aliases.aliases if type(name) is str]
         ),
         user_ns=names,
-        configurables=[one for one in shell.configurables if _is_librarys(type(one))],
+        configurables=[part for part in shell.configurables if _is_librarys(type(part))],
     )
 
 
@@ -309,12 +317,12 @@ def _names(space: dict[Any, Any]) -> list[str]:
 
 
 def evaluate(code: str, names: dict[str, Any], rules: Rules) -> Any:
-    """Return the value of ``code``, one expression, without running any of it.
+    """Look up the value of one expression, without running any code.
 
     Raises:
-        SyntaxError: not Python; IPython then tries what is left without its first characters.
-        LookUpRefused: more than a look-up, or something that a cell may not say.
-        NameError: no such name.
+        SyntaxError: not Python; IPython then tries the text without its first characters.
+        LookUpRefused: the code is more than a look-up, or a cell may not say it.
+        NameError: there is no such name.
 
     """
     body = ast.parse(code).body
@@ -324,8 +332,8 @@ def evaluate(code: str, names: dict[str, Any], rules: Rules) -> Any:
 
 
 def _builtins(names: dict[str, Any]) -> dict[str, Any]:
-    found: Any = names["__builtins__"]
-    return found if isinstance(found, dict) else vars(found)
+    value: Any = names["__builtins__"]
+    return value if isinstance(value, dict) else vars(value)
 
 
 def _value(node: ast.expr, names: dict[str, Any], rules: Rules) -> Any:
@@ -334,8 +342,8 @@ def _value(node: ast.expr, names: dict[str, Any], rules: Rules) -> Any:
             return node.value
         case ast.Name(id=name):
             for space in (names, _builtins(names)):
-                if (found := _item_of(space, name)) is not _MISSING:
-                    return found
+                if (value := _item_of(space, name)) is not _MISSING:
+                    return value
             raise NameError(name)
         case ast.Attribute(value=inner, attr=name):
             if rules.language and not is_free(name):
@@ -348,15 +356,16 @@ def _value(node: ast.expr, names: dict[str, Any], rules: Rules) -> Any:
     raise LookUpRefused("not a look-up")
 
 
-# --- look-ups in which nothing that is typed reaches code of a cell's -----------------------------
+# --- look-ups that pass nothing that is typed to code of a cell -----------------------------------
 
 _MISSING: Final = object()
 
 
 def _is_literal(value: Any) -> bool:
-    """Return whether comparing ``value`` runs no code: it is of a builtin type, and so its parts.
+    """Return whether comparing ``value`` runs no code of a cell.
 
-    A subclass of ``str`` has an ``__eq__`` of its own, which would be handed the other text.
+    It does not if the value and all its parts are of builtin types. A subclass of ``str`` may have
+    an ``__eq__`` of its own, which would get the typed text.
     """
     if type(value) is tuple:
         return all(map(_is_literal, value))
@@ -368,9 +377,10 @@ def _literals(values: Iterable[Any]) -> list[Any]:
 
 
 def _item_of(space: Any, key: Any) -> Any:
-    """Return what a dictionary holds under ``key``, ``_MISSING`` for nothing.
+    """Return a dictionary's value for ``key``, or ``_MISSING``.
 
-    Looking ``key`` up by its hash would ask keys of a cell's class whether they are equal to it.
+    Compares the keys one by one. An ordinary look-up by hash would call the ``__eq__`` of keys
+    of a cell's class.
     """
     kind = type(key)
     for own, value in list(space.items() if type(space) is MappingProxyType else dict.items(space)):
@@ -382,11 +392,11 @@ def _item_of(space: Any, key: Any) -> Any:
 def _element(owner: Any, key: Any) -> Any:
     """Return ``owner[key]`` of a builtin container, an array or a table's column.
 
-    Everything else could hand the key to code of a cell's: ``UserDict`` asks its ``__missing__``,
-    a proxy what it stands for, ``Series`` the equality of its labels.
+    Other objects could pass the key to code of a cell: ``UserDict`` to its ``__missing__``, a proxy
+    to its object, ``Series`` to the ``__eq__`` of its labels.
 
     Raises:
-        LookUpRefused: it is nothing of these, or there is no such element.
+        LookUpRefused: the object is another, or there is no such element.
 
     """
     kind = type(owner)
@@ -396,14 +406,14 @@ def _element(owner: Any, key: Any) -> Any:
         return owner[key]
     read = _attribute(kind, "__getitem__")
     if read is dict.__getitem__:
-        found = _item_of(owner, key)
-    elif any(read is one.__getitem__ for one in _SEQUENCES) and _is_position(key):
-        found = read(owner, key)
+        element = _item_of(owner, key)
+    elif any(read is sequence.__getitem__ for sequence in _SEQUENCES) and _is_position(key):
+        element = read(owner, key)
     else:
-        found = _MISSING
-    if found is _MISSING:
+        element = _MISSING
+    if element is _MISSING:
         raise LookUpRefused("it would run __getitem__")
-    return found
+    return element
 
 
 def _is_position(key: Any) -> bool:
@@ -413,22 +423,23 @@ def _is_position(key: Any) -> bool:
 
 
 def _stored(owner: Any, name: str) -> Any:
-    """Return ``owner.name`` where it is kept: by the object, or by its class.
+    """Return the attribute ``owner.name`` from where it is stored: the object or its class.
 
-    No ``__getattr__`` and no descriptor is asked that may run code of a cell's; so no property,
-    and no accessor that a cell registered with a library.
+    Calls no ``__getattr__``, and no descriptor that may run code of a cell. So it calls no
+    property, and no accessor that a cell registered with a library.
 
     Raises:
-        LookUpRefused: it is not kept as it is.
+        LookUpRefused: the attribute is not stored there.
 
     """
     kind = type(owner)
-    if issubclass(kind, ModuleType):  # its __getattr__ would import what it is asked for (PEP 562)
-        found = _item_of(namespace_of_module(owner), name)
-        if found is _MISSING:
+    if issubclass(kind, ModuleType):  # a module's own __getattr__ (PEP 562) could import
+        value = _item_of(namespace_of_module(owner), name)
+        if value is _MISSING:
             raise LookUpRefused("the module does not have it")
-        return found
-    of_class, own = _class_item(kind, name), _MISSING
+        return value
+    of_class = _class_item(kind, name)
+    own = _MISSING
     if of_class is _MISSING or _attribute(type(of_class), "__set__") is None:
         own = _class_item(owner, name) if issubclass(kind, type) else _own_item(owner, name)
     if own is not _MISSING:
@@ -441,68 +452,72 @@ def _stored(owner: Any, name: str) -> Any:
 
 
 def _class_item(kind: type, name: str) -> Any:
-    for one in _MRO.__get__(kind):
-        found = _item_of(_DICT.__get__(one), name)
-        if found is not _MISSING:
-            return found
+    """Return what a class or one of its bases stores by a name, or ``_MISSING``."""
+    for base in _MRO.__get__(kind):
+        value = _item_of(_DICT.__get__(base), name)
+        if value is not _MISSING:
+            return value
     return _MISSING
 
 
 def _own_item(owner: Any, name: str) -> Any:
-    """Return what is in an object's own dictionary under ``name``."""
+    """Return what an object's own dictionary has for ``name``, or ``_MISSING``."""
     slot = _attribute(type(owner), "__dict__")
-    if not isinstance(slot, _IN_C):  # it has none, or the cell says what it is
+    if not isinstance(slot, _IN_C):  # there is no dictionary, or a cell has defined ``__dict__``
         return _MISSING
     space = slot.__get__(owner)
     return _item_of(space, name) if isinstance(space, dict) else _MISSING
 
 
-def _bound(found: Any, owner: Any, kind: type) -> Any:
-    """Return what a class's attribute is to its instance ``owner``, or to the class for None."""
-    binds = _attribute(type(found), "__get__")
+def _bound(attribute: Any, owner: Any, kind: type) -> Any:
+    """Return a class's attribute bound to the instance ``owner``, or to the class if that is None.
+
+    Raises LookUpRefused if binding it would run code of a cell.
+    """
+    binds = _attribute(type(attribute), "__get__")
     if binds is None:
-        return found
-    in_c = type(binds) is WrapperDescriptorType and binds.__objclass__ is type(found)
-    plain = type(found) in _BINDING or (in_c and _NAME.__get__(type(found)) in _CYTHON)
-    # Until Python 3.13 a class method asks what it wraps.
-    plain = plain or (type(found) is classmethod and type(found.__func__) is FunctionType)
-    if not (plain or (_is_table(kind, "DataFrame", "Series") and _is_of_table(found))):
+        return attribute
+    in_c = type(binds) is WrapperDescriptorType and binds.__objclass__ is type(attribute)
+    plain = type(attribute) in _BINDING or (in_c and _NAME.__get__(type(attribute)) in _CYTHON)
+    # Before Python 3.13 a class method calls the ``__get__`` of what it wraps.
+    plain = plain or (type(attribute) is classmethod and type(attribute.__func__) is FunctionType)
+    if not (plain or (_is_table(kind, "DataFrame", "Series") and _is_of_table(attribute))):
         raise LookUpRefused("it would run a property")
     try:
-        return binds(found, owner, kind)
-    except AttributeError:  # of a slot that is not set
+        return binds(attribute, owner, kind)
+    except AttributeError:  # a slot that is not set
         raise LookUpRefused("it has no value") from None
 
 
-def _is_of_table(found: Any) -> bool:
-    """Return whether a descriptor is pandas' own: a property, an axis, ``.str`` and its like."""
-    kind = type(found)
+def _is_of_table(descriptor: Any) -> bool:
+    """Return whether a descriptor is pandas' own: a property, an axis, or like ``.str``."""
+    kind = type(descriptor)
     if kind is property:
-        return _is_installed(found.fget)
+        return _is_installed(descriptor.fget)
     if any(kind is _named("pandas.core.accessor", name) for name in _ACCESSORS):
-        made = _own_item(found, "_accessor")  # cells register others
+        made = _own_item(descriptor, "_accessor")  # cells may register other accessors
         return any(made is _named(module, name) for module, name in _OWN_ACCESSORS)
     return kind is _named("pandas._libs.properties", "AxisProperty")
 
 
 def _is_table(kind: type, *names: str) -> bool:
-    """Return whether ``kind`` is a class of pandas itself: one of a cell's makes others of it."""
+    """Return whether ``kind`` is pandas' own class of that name, and not a cell's subclass."""
     return any(kind is _named("pandas", name) for name in names)
 
 
 def _is_array(kind: type) -> bool:
-    # No class statement makes a static type.
+    # Numpy's is a static type. A class statement always makes a heap type.
     return kind is _named("numpy", "ndarray") and not kind.__flags__ & HEAP
 
 
 def _named(module: str, name: str) -> Any:
-    """Return what a module has by a name, if it is loaded."""
+    """Return a module's attribute, or None if the module is not loaded."""
     loaded = sys.modules.get(module)
     return namespace_of_module(loaded).get(name) if type(loaded) is ModuleType else None
 
 
 def _column(table: Any, name: str) -> Any:
-    """Return a column of a table by its place: its label could ask the others' for equality."""
+    """Return a column of a table, read by position: labels of a cell's class may be compared."""
     for place, label in enumerate(table.columns):
         if type(label) is str and label == name:
             return table.iloc[:, place]
@@ -515,6 +530,7 @@ def _is_installed(function: Any) -> bool:
 
 
 def _key(node: ast.expr) -> Any:
+    """Return a subscript's key, which must be made of literals and ``:``. Raises LookUpRefused."""
     match node:
         case ast.Tuple(elts=parts):
             return tuple(map(_key, parts))
@@ -526,7 +542,7 @@ def _key(node: ast.expr) -> Any:
         raise LookUpRefused("a key that is no literal") from None
 
 
-#: Variables that are listed, and characters of a name, a type and a shape.
+#: Most variables that are listed, and most characters of a name, a type and a shape.
 _MOST: Final = 1_000
 _LONGEST: Final = 200
 _LIBRARIES: Final = tuple(
@@ -537,9 +553,9 @@ _NAME, _MRO, _DICT, _FLAGS = (
     type.__dict__[name] for name in ("__name__", "__mro__", "__dict__", "__flags__")
 )
 _IN_C: Final = (GetSetDescriptorType, MemberDescriptorType)
-#: ``__sizeof__`` of builtin types, of which none runs code of an element's.
+#: Types of the ``__sizeof__`` of builtin types, none of which runs code of an element.
 _SIZED: Final = (MethodDescriptorType, WrapperDescriptorType)
-#: Descriptors that bind a function, or read what the interpreter keeps.
+#: Types of descriptors that bind a function, or read what the interpreter stores.
 _BINDING: Final = frozenset(
     {
         *_IN_C,
@@ -552,9 +568,9 @@ _BINDING: Final = frozenset(
         type(tokenize.TokenInfo.type),  # a named tuple's field
     }
 )
-#: Names of types that Cython makes for functions, a type in each module.
+#: Names of Cython's types for functions. Each module has a type of its own.
 _CYTHON: Final = word_set("cython_function_or_method fused_cython_function")
-#: pandas' class of registered accessors, of which 3.0 changed the name, and those of its own.
+#: Names of pandas' class of accessors, which 3.0 changed; then pandas' own accessors.
 _ACCESSORS: Final = ("Accessor", "CachedAccessor")
 _OWN_ACCESSORS: Final = (
     ("pandas.core.arrays.categorical", "CategoricalAccessor"),
@@ -562,35 +578,35 @@ _OWN_ACCESSORS: Final = (
     ("pandas.core.strings.accessor", "StringMethods"),
 )
 _LITERALS: Final = frozenset({bool, bytes, complex, float, int, str, type(None), type(...)})
-#: Whose elements are found by their place, in C.
+#: Types whose elements are read by position, in C.
 _SEQUENCES: Final = (bytearray, bytes, list, range, str, tuple)
-#: Types of which an object holds all that it is.
+#: Types whose objects refer to no others, so that their size is all that they take.
 _WHOLE: Final = frozenset({bool, bytearray, bytes, complex, float, int, str})
 _CONTAINERS: Final = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
 
 
 def list_variables(shell: GuestShell, number: int) -> messages.Variables:
-    """Return the user's variables by name, as an answer to the request ``number``."""
+    """Return the user's variables, sorted by name, in answer to request ``number``."""
     hidden: dict[str, Any] = shell.user_ns_hidden
-    found = {
+    variables = {
         name: value
         for name, value in list(shell.user_ns.items())
         if type(name) is str
         and not name.startswith("_")
         and not (name in hidden and hidden[name] is value)
     }
-    names = sorted(found)
-    listed = tuple(_variable(name, found[name]) for name in names[:_MOST])
+    names = sorted(variables)
+    listed = tuple(_variable(name, variables[name]) for name in names[:_MOST])
     return messages.Variables(id=number, variables=listed, more=len(names) - len(listed))
 
 
 def get_variable(shell: GuestShell, request: messages.GetVariable) -> messages.VariableValue:
-    """Return the value of a variable: data, an array or a table, by exact types."""
+    """Return the value of a variable: data, an array or a table, none of a subclass."""
     try:
         value = arrays.encode(shell.user_ns[request.name])
     except KeyError:
         why = "there is no such variable"
-    except Exception as exc:  # whatever a library says of a table
+    except Exception as exc:  # a library may raise anything
         why = f"{_NAME.__get__(type(exc))}: {exc}"
     else:
         return messages.VariableValue(id=request.id, value=value)
@@ -608,19 +624,20 @@ def _variable(name: str, value: Any) -> messages.Variable:
 
 
 def _shape(kind: type, value: Any) -> str:
-    """Return the length of a container, the shape of an array or table; else nothing."""
+    """Return the length of a container, the shape of an array or table, else ""."""
     if kind in _CONTAINERS:
         return str(len(value))
     shape = _read(kind, value, "shape")
-    if isinstance(shape, tuple) and all(type(one) is int for one in shape):
+    if isinstance(shape, tuple) and all(type(length) is int for length in shape):
         return " by ".join(map(str, shape))[:_LONGEST]
     return ""
 
 
 def _size(kind: type, value: Any) -> int:
-    """Return the bytes of an array, table, text or number; 0 of what is not known.
+    """Return the bytes of an array, table, text or number; 0 for other objects.
 
-    Of anything else Python knows the object itself alone: 56 bytes, of a figure.
+    For those Python knows the size of the object alone, without what it refers to: 56 bytes for a
+    figure.
     """
     if kind in _WHOLE:
         return sys.getsizeof(value)
@@ -629,46 +646,48 @@ def _size(kind: type, value: Any) -> int:
 
 
 def _table_bytes(value: Any) -> int:
-    """Return the bytes of a DataFrame's columns; 0 where a cell made the class of one."""
+    """Return the bytes of a DataFrame's columns; 0 if a cell made the class of one."""
     try:
-        held = vars(value)["_mgr"]
-        arrays = held.arrays if _is_librarys(type(held)) else ()
-        whole = all(_is_librarys(type(one)) for one in arrays)
-        return sum(int(one.nbytes) for one in arrays) if whole else 0
-    except Exception:  # whatever a library says of an object that is not whole
+        manager = vars(value)["_mgr"]
+        arrays = manager.arrays if _is_librarys(type(manager)) else ()
+        is_known = all(_is_librarys(type(array)) for array in arrays)
+        return sum(int(array.nbytes) for array in arrays) if is_known else 0
+    except Exception:  # a library may raise anything about an object that is not complete
         return 0
 
 
 def _attribute(kind: type, name: str) -> Any:
-    """Return what a class has by that name, its own or inherited, itself."""
-    for one in _MRO.__get__(kind):
-        own = _DICT.__get__(one)
+    """Return what a class or one of its bases stores by a name, or None."""
+    for base in _MRO.__get__(kind):
+        own = _DICT.__get__(base)
         if name in own:
             return own[name]
     return None
 
 
 def _read(kind: type, value: Any, name: str) -> Any:
-    """Return an attribute if reading it runs no code of the user's, else None."""
-    found = _attribute(kind, name)
-    if isinstance(found, _IN_C):
-        return found.__get__(value, kind)
-    getter = found.fget if type(found) is property else None
+    """Return an attribute if reading it runs no code of the user, else None."""
+    descriptor = _attribute(kind, name)
+    if isinstance(descriptor, _IN_C):
+        return descriptor.__get__(value, kind)
+    getter = descriptor.fget if type(descriptor) is property else None
     if not (type(getter) is FunctionType and getter.__code__.co_filename.startswith(_LIBRARIES)):
         return None
-    # The property asks others, which a subclass may define anew, and a table's are its labels'.
+    # A library's property reads other attributes, which a subclass may redefine; a table's asks its
+    # axes.
     try:
         if _is_librarys(kind) and all(_is_librarys(type(part)) for part in _parts(kind, value)):
             return getter(value)
-    except Exception:  # whatever a library says of an object that is not whole
+    except Exception:  # a library may raise anything about an object that is not complete
         return None
     return None
 
 
 def _is_librarys(kind: type) -> bool:
-    """Return whether no cell made a class: it is what an installed library has by its name.
+    """Return whether a class is a library's, and not made by a cell.
 
-    No class statement makes a static type.
+    A static type is, because a class statement always makes a heap type. A heap type is if its
+    module is an installed library that has this very class by its name.
     """
     if not _FLAGS.__get__(kind) & HEAP:
         return True
@@ -681,8 +700,8 @@ def _is_librarys(kind: type) -> bool:
 
 
 def _parts(kind: type, value: Any) -> list[Any]:
-    """Return what pandas' tables and columns ask for their shape and size."""
+    """Return the objects that pandas' tables and columns ask for their shape and size."""
     if not _is_table(kind, "DataFrame", "Series"):
         return []
-    held = [value._values] if _is_table(kind, "Series") else []  # noqa: SLF001 - nbytes asks it
-    return [*value.axes, *held]
+    data = [value._values] if _is_table(kind, "Series") else []  # noqa: SLF001 - nbytes asks it
+    return [*value.axes, *data]

@@ -1,9 +1,8 @@
-"""Where installers put packages, on ``sys.path``, and which of their files had to be compiled.
+"""Installed packages: where they are on ``sys.path``, and which files had to be compiled.
 
-The former are the prefix's folders and any others.
-
-``pip install --target``, a .pth file, the user's site and a distribution's own folders all lead
-elsewhere. Such a folder may be a project's as well, so its other contents are no library.
+Packages are not only in the interpreter's own folders. ``pip install --target``, a .pth file, the
+user's site and a distribution's folders lead elsewhere. Such a folder may also be a project's, so
+only what an installer has recorded there counts as a package.
 """
 
 from __future__ import annotations
@@ -18,21 +17,22 @@ from cellblock.wire.messages import MOST_COMPILED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Folders of these names hold nothing else; Debian's packages there have no records.
+#: Names of folders that contain packages only. Debian's packages there have no records.
 _OURS: Final = ("dist-packages", "site-packages")
-#: What a guest imports for itself: readable without records too, as when installed to be edited.
+#: Packages that a guest itself imports. They must be readable without a record, too, as when they
+#: are installed in editable mode.
 _NEEDED: Final = (
     "IPython", "asttokens", "comm", "decorator", "executing", "ipython_pygments_lexers", "jedi",
     "matplotlib_inline", "msgspec", "parso", "pexpect", "prompt_toolkit", "ptyprocess",
     "pure_eval", "pygments", "six.py", "stack_data", "traitlets", "typing_extensions.py",
     "wcwidth",
 )  # fmt: skip
-#: First parts of a recorded path that stand for no package.
+#: First parts of recorded paths that are not packages.
 _OTHERS: Final = frozenset({"", ".", "..", "__pycache__"})
 
 
 def is_packages(folder: str) -> bool:
-    """Return whether a folder on ``sys.path`` holds what installers put there, and nothing else."""
+    """Return whether a folder on ``sys.path`` contains installed packages only."""
     return folder.startswith("/") and os.path.basename(folder.rstrip("/")) in _OURS
 
 
@@ -51,10 +51,10 @@ def _recorded(folder: str) -> set[str]:
     """Return the entries of ``folder`` that are in the RECORD of a distribution (PEP 376)."""
     names: set[str] = set()
     try:
-        found = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
+        distributions = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
     except OSError:
         return names
-    for name in found:
+    for name in distributions:
         try:
             with open(f"{folder}/{name}/RECORD", encoding="utf-8") as record:
                 names.update(line.partition("/")[0].partition(",")[0] for line in record)
@@ -63,29 +63,32 @@ def _recorded(folder: str) -> set[str]:
     return names - _OTHERS
 
 
-# --- what had to be compiled -------------------------------------------------------------------
+# --- source files that had to be compiled ------------------------------------------------------
 #
-# A guest keeps no byte code. It tells the host, which has it kept (``host.guests.byte_code``).
+# A guest writes no byte code. It sends the host the names of these files, and the host compiles
+# them for the next guests (``host.guests.byte_code``).
 
-#: Characters of a path that is told.
+#: Most characters of a path that is sent.
 _LONGEST: Final = 1_000
 _compiled: list[str] = []
 
 
 def note_compiled() -> None:
-    """Note what was compiled until now, and from now on which source files are read.
+    """Note which modules were compiled until now, and from now on each that is compiled.
 
-    A module's is read where there is no byte code of it. What compiles it is left as it is: one
-    more frame would show in the traceback of a syntax error.
+    The import system reads a module's source file only if there is no byte code, so reading is what
+    is noted. The function that compiles is not replaced: its frame would show in the tracebacks of
+    syntax errors.
     """
     for module in sys.modules.values():
-        name, kept = getattr(module, "__file__", None), getattr(module, "__cached__", None)
-        if name and kept and not os.path.exists(kept):
+        name = getattr(module, "__file__", None)
+        byte_code = getattr(module, "__cached__", None)
+        if name and byte_code and not os.path.exists(byte_code):
             _compiled.append(name)
-    read = SourceFileLoader.get_data
+    original = SourceFileLoader.get_data
 
     def get_data(self: SourceFileLoader, path: str) -> bytes:
-        data = read(self, path)
+        data = original(self, path)
         if path == self.path:
             _compiled.append(path)
         return data
@@ -94,7 +97,7 @@ def note_compiled() -> None:
 
 
 def take_compiled() -> list[str]:
-    """Return what has not been told yet, some at a time."""
-    taken = _compiled[:MOST_COMPILED]
+    """Return files that were compiled and not returned before, a bounded number at a time."""
+    files = _compiled[:MOST_COMPILED]
     del _compiled[:MOST_COMPILED]
-    return [path for path in taken if path.isprintable() and len(path) <= _LONGEST]
+    return [path for path in files if path.isprintable() and len(path) <= _LONGEST]

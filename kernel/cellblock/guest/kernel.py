@@ -1,8 +1,9 @@
-"""What libraries find of ipykernel in a guest: its application, its kernel, its modules.
+"""The parts of ipykernel that libraries look for in a guest: application, kernel, modules.
 
-The modules are ipykernel's own, in ``sys.modules`` from the start and executed when somebody asks
-one of them for a name: they bring zmq, tornado and jupyter_client along, 17 MiB that hardly a
-notebook looks at. A class of theirs whose place the guest takes is the guest's then.
+The modules are ipykernel's own. They are in ``sys.modules`` from the start, but are executed only
+when a name of theirs is read, because they import zmq, tornado and jupyter_client: 17 MiB that
+hardly a notebook needs. When they are executed, some of their classes are replaced by the guest's
+(``add_modules``).
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ if TYPE_CHECKING:
 # --- modules ------------------------------------------------------------------------------------
 
 _PACKAGE: Final = "ipykernel"
-#: Of the package: what a kernel of ipykernel's has imported, and libraries look for.
+#: Modules of the package that ipykernel's kernel has imported, and that libraries look for.
 _MODULES: Final = ("zmqshell", "kernelapp", "ipkernel", "kernelbase", "iostream")
 _loading: Final = threading.RLock()
 
 
 class _Later(ModuleType):
-    """A module with its real spec, which is executed when somebody asks it for a name.
+    """A module with its real spec, which is executed when a name of it is read.
 
-    ``importlib.util.LazyLoader`` would execute it for ``__file__``, too, which everything asks that
-    walks through ``sys.modules``: ``inspect``, ``%autoreload``.
+    ``importlib.util.LazyLoader`` would also execute it for ``__file__``. Everything that walks
+    through ``sys.modules`` reads that: ``inspect``, ``%autoreload``.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -60,13 +61,13 @@ class _Later(ModuleType):
 
 
 class _Executing(ModuleType):
-    """A module that is being executed: it has the names that it has by now."""
+    """A module that is being executed, which has the names that are defined so far."""
 
 
 def _execute(module: ModuleType) -> None:
     with _loading:
         if type(module) is not _Later:
-            return  # another thread has, or this one is about to
+            return  # another thread has executed it, or this thread is executing it
         spec: Any = module.__spec__
         _become(module, _Executing)
         try:
@@ -81,20 +82,21 @@ def _become(module: Any, kind: type[ModuleType]) -> None:
     module.__class__ = kind
 
 
-def _find(name: str, places: list[str] | None) -> ModuleSpec | None:
-    specs = (finder.find_spec(name, places) for finder in sys.meta_path)
+def _find(name: str, folders: list[str] | None) -> ModuleSpec | None:
+    specs = (finder.find_spec(name, folders) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)
 
 
 def add_modules(shell_class: type, stream_class: type) -> None:
-    """Put ipykernel's modules into ``sys.modules``, not executed yet, if it is installed.
+    """Put ipykernel's modules into ``sys.modules``, not executed yet, if ipykernel is installed.
 
-    ``shell_class`` and ``stream_class`` take the place of theirs. For the zygote, once.
+    ``shell_class`` and ``stream_class`` replace classes of ipykernel. Called once, in the zygote.
     """
 
     def take_shell(module: Any) -> None:
         module.ZMQInteractiveShell = shell_class
-        module.ZMQDisplayPublisher, module.ZMQShellDisplayHook = Publisher, ResultHook
+        module.ZMQDisplayPublisher = Publisher
+        module.ZMQShellDisplayHook = ResultHook
 
     def take_app(module: Any) -> None:
         module.IPKernelApp = GuestApp
@@ -114,23 +116,24 @@ def add_modules(shell_class: type, stream_class: type) -> None:
     package = _find(_PACKAGE, None)
     if package is None or not package.submodule_search_locations:
         return
-    places = list(package.submodule_search_locations)
+    folders = list(package.submodule_search_locations)
     top = sys.modules[_PACKAGE] = _later(package)
     for name in _MODULES:
-        spec = _find(f"{_PACKAGE}.{name}", places)
+        spec = _find(f"{_PACKAGE}.{name}", folders)
         if spec is not None:
             sys.modules[spec.name] = module = _later(spec)
             setattr(top, name, module)
-    # ipywidgets asks for the version; these are the package's own.
+    # ipywidgets reads the version. These names are what the package itself has.
     try:
         version = import_module(f"{_PACKAGE}._version")
-    except ImportError:  # a version that keeps it elsewhere
+    except ImportError:  # this version of ipykernel has them elsewhere
         return
     vars(top).update({k: v for k, v in vars(version).items() if "version" in k and k[0] != "_"})
     vars(top)["__version__"] = version.__version__
 
 
 def _later(spec: ModuleSpec) -> ModuleType:
+    """Make a module that is executed when a name of it is read."""
     module = module_from_spec(spec)
     _become(module, _Later)
     return module
@@ -140,12 +143,12 @@ def _later(spec: ModuleSpec) -> ModuleType:
 
 
 class GuestApp(BaseIPythonApplication):
-    """What ``Application.instance()`` is in a notebook: ipykernel's application by name."""
+    """The application that ``Application.instance()`` returns, by name ipykernel's."""
 
     kernel: Any = None
     shell: Any = None
     connection_dir = ""
-    #: As on the command line; no cell can read it.
+    #: The path on the command line. No cell can read the file.
     connection_file = ""
 
 
@@ -156,24 +159,27 @@ _COMM_KINDS: Final = frozenset(get_args(messages.CommKind))
 
 
 class GuestKernel:
-    """What libraries look for in ``get_ipython().kernel``: the comms, and which request runs.
+    """The object ``get_ipython().kernel``, where libraries look for comms and the running request.
 
-    An Output widget captures the output of a message id. The host puts the real one in place of
-    what is named here: a guest knows none.
+    An Output widget captures the output of the request with some message id. A guest knows no
+    message ids: ``get_parent`` makes one up, which the host replaces by the real one.
     """
 
     implementation, implementation_version = "ipython", release.version
-    #: No event loop of a window system turns between cells.
+    #: No event loop of a window system runs between cells.
     eventloop = None
-    #: As ``send_response`` and others pass them on; there is no socket.
+    #: Arguments that libraries pass to ``send_response`` and others. There are no sockets.
     iopub_socket = shell_stream = session = None
     _supports_kernel_subshells = False
     log = logging.getLogger(_PACKAGE)
 
     def __init__(self, shell: InteractiveShell, out: Outlet, runs_cell: Callable[[], bool]) -> None:
-        self.shell, self.comm_manager = shell, CommManager()
+        self.shell = shell
+        self.comm_manager = CommManager()
+        #: The request that is being answered, and the number of its cell.
         self.request = self.cell = 0
-        self._out, self._runs_cell = out, runs_cell
+        self._out = out
+        self._runs_cell = runs_cell
         self.open_comms()
 
     @property
@@ -184,8 +190,8 @@ class GuestKernel:
     @property
     def user_ns(self) -> dict[str, Any]:
         """The namespace of cells."""
-        found: dict[str, Any] = self.shell.user_ns
-        return found
+        namespace: dict[str, Any] = self.shell.user_ns
+        return namespace
 
     @property
     def execution_count(self) -> int:
@@ -193,39 +199,39 @@ class GuestKernel:
         return int(self.shell.execution_count)
 
     def get_parent(self, _channel: str | None = None) -> dict[str, Any]:
-        """Return a stand-in for the message that is being answered."""
+        """Return a stand-in for the message that is being answered, with the cell's number."""
         header = {"msg_id": f"request-{self.request}", "cell": current_cell.get() or self.cell}
         return {"header": header}
 
     def set_parent(self, _identity: Any, parent: Any, _channel: str | None = None) -> None:
-        """Have what the calling thread or task shows belong to the cell of ``parent``."""
+        """Make output of the calling thread or task belong to the cell that ``parent`` names."""
         set_parent(parent)
 
     def do_shutdown(self, restart: bool) -> dict[str, Any]:
-        """Say who ends or restarts a session; return what ipykernel's kernel returns.
+        """Tell the user how to end or restart the session; return what ipykernel's kernel returns.
 
-        Under ipykernel this ends the process. Here what runs in a guest ends no session: its
-        variables are the user's, and so are the states that they can go back to.
+        ipykernel ends the process here. In cellblock, code in a guest can't end a session, because
+        the user would lose its variables, and the states that the user can go back to.
         """
         if restart:
-            said = "To restart, use Restart Kernel of the front end; %reset -f drops the variables."
+            text = "To restart, use Restart Kernel of the front end; %reset -f drops the variables."
         else:
-            said = "To end the session, put exit into a cell of its own."
-        sys.stderr.write(f"{said}\n")
+            text = "To end the session, put exit into a cell of its own."
+        sys.stderr.write(f"{text}\n")
         return {"status": "ok", "restart": restart}
 
     def deliver(self, message: messages.CommIn) -> None:
-        """Hand a front end's message to the comm it names; unknown kinds are dropped."""
+        """Pass a front end's message to the comm that it names; drop unknown kinds."""
         if message.kind in _COMM_KINDS:
             content, metadata = message.content, message.metadata
             envelope = {"content": content, "metadata": metadata, "buffers": message.buffers}
-            # The manager's methods have the kinds' names.
+            # The manager has a method for each kind, by its name.
             getattr(self.comm_manager, message.kind)(None, "", envelope)
 
     def publish_comm(
         self, comm_id: str, kind: Any, data: Any, metadata: Any, buffers: Any, keys: Any
     ) -> None:
-        """Send a comm's message to the front end. Raises ValueError for any other."""
+        """Send a comm's message to the front end. Raises ValueError for an unknown kind."""
         if kind not in _COMM_KINDS:
             raise ValueError(f"{kind!r} is no comm message")
         self._out.send(
@@ -238,14 +244,15 @@ class GuestKernel:
         )
 
     def open_comms(self) -> None:
-        """Have ``comm.create_comm`` make comms of this kernel's."""
+        """Make ``comm.create_comm`` create comms of this kernel."""
         runs_cell = self._runs_cell
 
         class GuestComm(BaseComm):
             publish_msg = _publish
 
             def handle_msg(self, msg: Any) -> None:
-                # IPython's hooks would show what a cell that runs beside this has plotted so far.
+                # The base class runs IPython's hooks around the handler, which would show what a
+                # running cell has plotted so far.
                 if runs_cell() and self._msg_callback:
                     self._msg_callback(msg)
                 else:
@@ -256,7 +263,7 @@ class GuestKernel:
         _take_comms()
 
 
-#: The guest's kernel, and what the package ``comm`` makes comms with.
+#: The guest's kernel, and the functions by which the package ``comm`` makes comms.
 _comms: Final[dict[str, Any]] = {}
 
 
@@ -272,7 +279,10 @@ def _publish(
 
 
 def _take_comms() -> None:
-    """Have comms made here; ``ipykernel.ipkernel`` takes that for itself when it is imported."""
+    """Make the package ``comm`` use this module's functions.
+
+    Done again after ``ipykernel.ipkernel`` is imported, which replaces them.
+    """
     if _comms:
         comm.create_comm, comm.get_comm_manager = (
             _comms["create_comm"],
@@ -281,5 +291,5 @@ def _take_comms() -> None:
 
 
 def _take_comm_class(module: Any) -> None:
-    """Have ipykernel's own comms, which older libraries make, send what they say."""
+    """Make ipykernel's own comms, which older libraries use, send through this kernel."""
     module.BaseComm.publish_msg = _publish

@@ -1,8 +1,11 @@
-"""What a guest shows cells of how Jupyter started their kernel: as under ipykernel.
+"""How Jupyter started the kernel, shown to cells as under ipykernel.
 
-Programs read it. argparse takes ``sys.argv`` by default, and notebooks declare the ``-f`` that
-Jupyter adds; libraries know a notebook by ``JPY_PARENT_PID``, and what it is called by
-``__session__``. None of it opens anything: the connection file is named, and no guest reads it.
+Programs read this. argparse takes ``sys.argv`` by default, and notebooks declare the option ``-f``
+that Jupyter adds. Libraries recognise a notebook by ``JPY_PARENT_PID``, and read its name in
+``__session__``. Nothing here gives access: the connection file is named, but no guest can read it.
+
+``setup`` calls ``name_program`` in the zygote; ``server`` calls ``begin`` when the host has sent
+``Launch``.
 """
 
 from __future__ import annotations
@@ -28,15 +31,15 @@ _MODULE = "ipykernel_launcher"
 
 
 def name_program() -> None:
-    """Have ``sys.argv`` name ipykernel's launcher, in place of what a zygote is started with."""
+    """Set ``sys.argv`` to ipykernel's launcher, in place of the zygote's command line."""
     spec = importlib.util.find_spec(_MODULE)
     path = None if spec is None else spec.origin
     sys.argv[:] = [path or f"{_MODULE}.py"]
     sys.orig_argv[:] = [sys.executable, "-m", _MODULE]
 
 
-#: What ipykernel sets for programs (``ZMQInteractiveShell.init_environment``): they may show
-#: colours, and must not wait for somebody to turn their pages.
+#: Variables that ipykernel sets for programs (``ZMQInteractiveShell.init_environment``): they may
+#: show colours, and must not wait for a key after each page.
 _FOR_PROGRAMS: Final = {
     "TERM": "xterm-color", "CLICOLOR": "1", "CLICOLOR_FORCE": "1", "FORCE_COLOR": "1",
     "PAGER": "cat", "GIT_PAGER": "cat",
@@ -44,17 +47,20 @@ _FOR_PROGRAMS: Final = {
 
 
 def begin(launch: Launch, shell: GuestShell, rules: Rules) -> None:
-    """Show cells what Jupyter started their kernel with; called before the first request."""
+    """Show cells the arguments, environment and configuration that Jupyter started the kernel with.
+
+    Called before the first request.
+    """
     sys.argv[1:] = launch.arguments
     sys.orig_argv[3:] = launch.arguments
-    # Where notebooks look for their kernel's own name.
+    # Notebooks look here for the name of their kernel.
     shell.config.IPKernelApp.connection_file = launch.arguments[-1]
     if GuestApp.initialized():
         app: Any = GuestApp.instance()
         app.connection_file = launch.arguments[-1]
     os.environ.update(_FOR_PROGRAMS)
     if launch.has_parent:
-        # As under ipykernel the parent's. The server's own number means nothing in a guest.
+        # The parent's pid, as under ipykernel. The server's own would mean nothing in a guest.
         os.environ["JPY_PARENT_PID"] = str(os.getppid())
     if launch.session:
         os.environ["JPY_SESSION_NAME"] = launch.session
@@ -68,7 +74,7 @@ def begin(launch: Launch, shell: GuestShell, rules: Rules) -> None:
 
 
 def _configure(shell: GuestShell, kind: str, trait: str, value: Any) -> None:
-    """Set one trait; one that does not take the value is told of, and the others are set."""
+    """Set one trait. If it does not accept the value, tell the user, and leave it as it was."""
     if isinstance(value, str):
         value = DeferredConfigString(value)
     elif isinstance(value, list):
@@ -76,11 +82,11 @@ def _configure(shell: GuestShell, kind: str, trait: str, value: Any) -> None:
     formatter: Any = shell.display_formatter
     parts: list[Any] = [*shell.configurables, *formatter.formatters.values()]
     try:
-        # The shell's config is also that of whatever is made for it later.
-        for one in parts:
-            one.update_config(Config({kind: {trait: value}}))
-    except Exception as error:  # of a trait's observer, or of a module that the value names
+        # Objects that are made later get the shell's config.
+        for part in parts:
+            part.update_config(Config({kind: {trait: value}}))
+    except Exception as error:  # raised by a trait's observer, or by a module that the value names
         why = error if isinstance(error, TraitError | ValueError) else repr(error)
         sys.stderr.write(f"cellblock: --{kind}.{trait} was not set: {why}\n")
-        for one in parts:
-            one.config[kind].pop(trait, None)
+        for part in parts:
+            part.config[kind].pop(trait, None)

@@ -1,19 +1,22 @@
-"""Libraries patched for what a guest is: the standard library at once, others when imported.
+"""Patches of libraries for guests: of the standard library at once, of others when imported.
 
-The system call filter refuses readlink everywhere, and chmod and utime but where all else is
-mounted read-only (``confine.layer.seal``), because it can't tell inside from outside. Honest code
-meets that in functions that do their work and then copy a mode or a time, that make sure of a mode
-that is there already, or that resolve links on the way: these go on without. The calls themselves
-stay refused, and a change that a cell asks for still fails.
+``setup`` applies them in the zygote. In order:
 
-It refuses shared memory without a file too, which ``mmap.mmap(-1, n)`` asks for by default. Where
-there is no process to share it with, private memory is the same thing; else it gets a file.
-
-Charts bring their library along: an isolated page has no network to load it from. A library's own
-notebook support assumes a page that keeps a copy of its JavaScript, or fetches one. Under display
-``isolated`` each output is a page of its own, so the library's default way of showing is replaced
-as soon as a cell imports it. Where no script is shown at all, libraries that can draw a picture by
-themselves do. Nothing is imported here before that.
+- *Imports*: ``patch_when_imported`` runs a patch after its module was imported.
+- *Prompts and settings* if cells are approved: no debugger or console asks for code that nobody has
+  approved (``PROMPTS``), no settings are read from unapproved files (``SETTINGS``), and no Python
+  that a cell starts imports from the working folder.
+- *Refused calls* (``patch_standard_library``). The system call filter refuses readlink, and mostly
+  chmod and utime (``confine.layer.seal`` says where not), because it can't tell which file a call
+  is about. Functions that do their work and then copy a mode or a time, or set a mode that is set
+  already, or resolve links on the way, go on without. The calls themselves stay refused, and a
+  change that a cell asks for still fails. The filter also refuses shared memory without a file,
+  which ``mmap.mmap(-1, n)`` asks for by default. It becomes private memory, which is the same if
+  there is no process to share it with, or else gets a file.
+- *Charts* (``patch_charts``). A library's own notebook support assumes a page that keeps or fetches
+  its JavaScript. Under display ``isolated`` each output is a page of its own without network, so
+  outputs must bring the library along. If no scripts are shown, libraries that can draw a picture
+  themselves do so.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class _PatchingFinder:
-    """Find what ``sys.path`` has, and run a patch after a module that has one."""
+    """Finds modules that have a patch on ``sys.path``, and runs the patch after the module."""
 
     def __init__(self, patches: Mapping[str, Patch]) -> None:
         self._patches = patches
@@ -67,17 +70,17 @@ class _PatchingFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module to patch, None for any other."""
+        """Return the spec of a module that has a patch, None for any other."""
         patch = self._patches.get(fullname)
         spec = PathFinder.find_spec(fullname, path, target) if patch is not None else None
         if patch is None or spec is None or spec.loader is None:
             return spec
         loader: Any = spec.loader
-        run = loader.exec_module
+        original = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            run(module)
-            # A version that is made otherwise works as it would have.
+            original(module)
+            # If the patch does not fit this version of the library, the library stays unpatched.
             with contextlib.suppress(Exception):
                 patch(module)
 
@@ -86,40 +89,48 @@ class _PatchingFinder:
 
 
 def patch_when_imported(patches: Mapping[str, Patch]) -> None:
-    """Patch these modules, by name, when they are imported. For the zygote, before any fork."""
+    """Patch modules when they are imported. Called in the zygote.
+
+    ``patches`` are by the modules' names.
+    """
     sys.meta_path[:0] = [_PatchingFinder(patches), _DistutilsFinder()]
 
 
 class _DistutilsFinder:
-    """Find ``distutils`` where setuptools has it, as in a Python that was started with its site.
+    """Finds ``distutils`` in setuptools, as in a Python that was started with site-packages.
 
-    There a .pth file of setuptools' sees to that; Python 3.12 and later have no other.
+    There, a .pth file of setuptools does this. Python 3.12 and later have no ``distutils``
+    themselves.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return what setuptools says of ``distutils``; None for all else, and without it."""
+        """Return setuptools' spec of ``distutils``; None for other names or without setuptools."""
         if fullname != "distutils":
             return None
         with contextlib.suppress(ImportError, AttributeError):
             hack: Any = importlib.import_module("_distutils_hack")
             if hack.enabled():
-                found: ModuleSpec | None = hack.DISTUTILS_FINDER.find_spec(fullname, path, target)
-                return found
+                spec: ModuleSpec | None = hack.DISTUTILS_FINDER.find_spec(fullname, path, target)
+                return spec
         return None
 
 
-#: How threadpoolctl, by which scikit-learn finds its thread pools, looks for libraries: by
-#: /proc/self/maps, or by the loader.
+#: Methods by which threadpoolctl looks for libraries: in /proc/self/maps, or by asking the loader.
+#: scikit-learn uses it to find thread pools.
 _BY_MAPS: Final = "_find_libraries_with_linux"
 _BY_LOADER: Final = "_find_libraries_with_dl_iterate_phdr"
 
 
 def patch_threadpoolctl(module: Any) -> None:
-    """Let it ask the loader where the map of a guest that took over can't be read."""
+    """Make threadpoolctl ask the loader if /proc/self/maps can't be read.
+
+    It can't in a copy that took over, whose pid is another than the one its Landlock rule names.
+    """
     kind = module.ThreadpoolController
-    by_maps, by_loader = getattr(kind, _BY_MAPS), getattr(kind, _BY_LOADER)
+    by_maps = getattr(kind, _BY_MAPS)
+    by_loader = getattr(kind, _BY_LOADER)
 
     def find(self: Any) -> None:
         try:
@@ -130,19 +141,19 @@ def patch_threadpoolctl(module: Any) -> None:
     setattr(kind, _BY_MAPS, find)
 
 
-#: Imports ``pdb``.
+#: IPython's debugger, a module that imports ``pdb``.
 _DEBUGGER: Final = "IPython.core.debugger"
 
 
 def _replace_debugger(module: Any) -> None:
-    """Have the debugger of IPython that an interrupt ends, in the place of Python's.
+    """Replace Python's debugger by IPython's, which an interrupt ends. ipykernel does the same.
 
-    As ipykernel does: Python's asks again for ever. ``module`` is ``IPython.core.debugger``.
+    Python's would ask again for ever. ``module`` is ``IPython.core.debugger``.
     """
 
     def set_trace(*, header: str | None = None, commands: Iterable[str] | None = None) -> None:
         debugger = module.Pdb()
-        debugger.rcLines.extend(commands or ())  # which Python has from 3.14 on
+        debugger.rcLines.extend(commands or ())  # Python has this argument from 3.14 on
         if header is not None:
             debugger.message(header)
         frame = inspect.currentframe()
@@ -157,14 +168,14 @@ def _import_debugger(_pdb: Any) -> None:
     importlib.import_module(_DEBUGGER)
 
 
-#: What replaces debuggers, whichever is imported first.
+#: Patches that replace the debugger, whichever module is imported first.
 DEBUGGERS: Final[Mapping[str, Patch]] = {
     _DEBUGGER: _replace_debugger,
     "pdb": _import_debugger,
 }
 
 
-#: What is said where a debugger, a console or ``help()`` would ask for code.
+#: The text shown instead of the prompt of a debugger, a console or ``help()``.
 NO_PROMPT: Final = (
     "There is no debugger and no other prompt here: what is typed at one is code that nobody "
     'approved. Take out what starts it, or debug under a policy with admission = "any".'
@@ -176,31 +187,32 @@ def _refuse_prompt(*_args: object, **_options: object) -> None:
 
 
 def forbid_debugger(module: Any) -> None:
-    """Have no debugger ask, where cells are approved. ``module`` is ``pdb``.
+    """Refuse debuggers' prompts, if cells are approved. ``module`` is ``pdb``.
 
-    IPython's and others derive from its class: whatever starts them, they ask in ``cmdloop``. A
-    cell's own call of ``set_trace`` is refused where it stands, not at the next line.
+    IPython's and other debuggers derive from its class, and ask in ``cmdloop`` however they are
+    started. ``set_trace`` is refused, too, so that the error is at a cell's call and not at the
+    next line.
     """
     module.Pdb.set_trace = module.Pdb.interaction = module.Pdb.cmdloop = _refuse_prompt
 
 
 def forbid_console(module: Any) -> None:
-    """Have no console ask, where cells are approved. ``module`` is ``code``."""
+    """Refuse consoles' prompts, if cells are approved. ``module`` is ``code``."""
     module.InteractiveConsole.interact = _refuse_prompt
 
 
 def forbid_terminal_shell(module: Any) -> None:
-    """Have no shell of IPython's for terminals ask, where cells are approved.
+    """Refuse the prompt of IPython's terminal shell, if cells are approved.
 
-    What ``embed()`` makes derives from it, and asks in the same ``interact``.
+    ``embed()`` makes a shell of a derived class, which asks in the same ``interact``.
     """
     module.TerminalInteractiveShell.interact = _refuse_prompt
 
 
 def forbid_help_prompt(module: Any) -> None:
-    """Have ``help()`` not ask, and import nothing by a name, where cells are approved.
+    """Refuse the prompt of ``help()``, and keep it from importing, if cells are approved.
 
-    ``module`` is ``pydoc``. A name that is text may come from anywhere: ``help(input())``.
+    The text that names a module may come from anywhere: ``help(input())``. ``module`` is ``pydoc``.
     """
 
     def find_imported(path: str, *_: object, **__: object) -> ModuleType | None:
@@ -210,8 +222,8 @@ def forbid_help_prompt(module: Any) -> None:
     module.safeimport = find_imported
 
 
-#: What asks for code, by its module, which is patched as imported. That a cell runs a copy of one
-#: (``runpy``) was approved with its text, as ``exec(input())`` is.
+#: By module: patches of everything that asks for code. If a cell runs a copy of such a module
+#: (``runpy``), that was approved with its text, as ``exec(input())`` is.
 PROMPTS: Final[Mapping[str, Patch]] = {
     "IPython.terminal.interactiveshell": forbid_terminal_shell,
     "code": forbid_console,
@@ -220,7 +232,7 @@ PROMPTS: Final[Mapping[str, Patch]] = {
 }
 
 
-#: Groups of matplotlib's settings that say how a figure looks. Others choose backends, windows,
+#: Groups of matplotlib's settings about the looks of a figure. Others choose backends, windows,
 #: servers and programs: ``animation``, ``backend``, ``pgf``, ``ps``, ``toolbar``, ``webagg``, ….
 _LOOKS: Final = frozenset(
     """
@@ -229,7 +241,7 @@ _LOOKS: Final = frozenset(
     xaxis xtick yaxis ytick
     """.split()
 )
-#: Of these groups: functions that each figure calls, and what has TeX run.
+#: Settings of these groups that run something: functions that each figure calls, and TeX.
 _RUNS: Final = re.compile(r"figure\.hooks|savefig\.format|text\.usetex|text\.latex\..*")
 
 
@@ -238,44 +250,44 @@ def _only_looks(key: str) -> bool:
 
 
 def keep_settings_to_looks(module: Any) -> None:
-    """Take no setting from a file but of how figures look, where cells are approved.
+    """Take only settings about looks from files, if cells are approved. ``module`` is matplotlib.
 
-    ``module`` is ``matplotlib``. It reads a ``matplotlibrc`` in the working folder when it is
-    imported, and styles later: files that nobody approved. A cell can set all of these, and styles
-    that came with matplotlib may.
+    matplotlib reads a ``matplotlibrc`` in the working folder when it is imported, and styles later:
+    files that nobody has approved. Cells may set everything, and so may matplotlib's own styles.
     """
-    read = module._rc_params_in_file  # noqa: SLF001 - all that reads such a file ends there
+    read = module._rc_params_in_file  # noqa: SLF001 - the function by which all files are read
     own = os.path.join(module.get_data_path(), "")
 
     def read_settings(fname: Any, *args: Any, **options: Any) -> Any:
-        found = read(fname, *args, **options)
+        settings = read(fname, *args, **options)
         if os.path.abspath(str(fname)).startswith(own):
-            return found
-        for key in itertools.filterfalse(_only_looks, list(found)):
-            value = dict.pop(found, key)
+            return settings
+        for key in itertools.filterfalse(_only_looks, list(settings)):
+            value = dict.pop(settings, key)
             if value != dict.get(module.rcParamsDefault, key):
-                say_left_out(key, fname)
-        return found
+                warn_of_setting(key, fname)
+        return settings
 
-    def say_left_out(key: str, file: object) -> None:
+    def warn_of_setting(key: str, file: object) -> None:
         text = "%s of %s is not taken where cells are approved: set it in a cell"
         module._log.warning(text, key, file)  # noqa: SLF001
 
     module._rc_params_in_file = read_settings  # noqa: SLF001
-    # The file that was read when it was imported.
+    # Undo what was taken from the file that was read by the import.
     for key, value in dict.items(module.rcParamsDefault):
         if _only_looks(key) or (key == "backend" and os.environ.get("MPLBACKEND")):
             continue
         if dict.get(module.rcParams, key) != value:
-            say_left_out(key, module.matplotlib_fname())
+            warn_of_setting(key, module.matplotlib_fname())
         for settings in (module.rcParams, module.rcParamsOrig):
             dict.__setitem__(settings, key, value)
 
 
 def keep_cycles_from_being_code(module: Any) -> None:
-    """Allow no attribute in ``axes.prop_cycle``, which matplotlib before 3.11 evaluates.
+    """Refuse attributes in the setting ``axes.prop_cycle``, which matplotlib before 3.11 evaluates.
 
-    ``module`` is ``matplotlib.rcsetup``. A generator's frames led to the builtins.
+    Through a generator's frames, code in it could reach the builtins. ``module`` is
+    ``matplotlib.rcsetup``.
     """
 
     def refuse(_checker: object, node: Any) -> None:
@@ -284,7 +296,7 @@ def keep_cycles_from_being_code(module: Any) -> None:
     module._DunderChecker.visit_Attribute = refuse  # noqa: SLF001
 
 
-#: What reads settings of files that nobody approved, by its module.
+#: By module: patches of everything that reads settings from unapproved files.
 SETTINGS: Final[Mapping[str, Patch]] = {
     "matplotlib": keep_settings_to_looks,
     "matplotlib.rcsetup": keep_cycles_from_being_code,
@@ -292,34 +304,34 @@ SETTINGS: Final[Mapping[str, Patch]] = {
 
 
 def keep_pythons_to_installed_modules() -> None:
-    """Have Pythons that cells start look past the working folder, whatever their environment is.
+    """Keep Python processes that cells start from importing from the working folder.
 
-    Where cells are approved. Those that get the guest's have it from there
-    (``setup.keep_to_installed_modules``).
+    Used if cells are approved. Programs that inherit the guest's environment have the variable from
+    there (``setup.keep_to_installed_modules``). This adds it to any other environment.
     """
-    begin: Any = subprocess.Popen.__init__
-    names = list(inspect.signature(begin).parameters)[1:]
-    at = names.index("env")
+    original: Any = subprocess.Popen.__init__
+    names = list(inspect.signature(original).parameters)[1:]
+    index = names.index("env")
 
-    @functools.wraps(begin)
+    @functools.wraps(original)
     def init(self: Any, *args: Any, **options: Any) -> None:
-        options |= zip(names[at:], args[at:], strict=False)
+        options |= zip(names[index:], args[index:], strict=False)
         given = options.get("env")
         if given is not None or os.environ.keys().isdisjoint(SAFE_PATH):
             options["env"] = SAFE_PATH | dict(os.environ if given is None else given)
-        begin(self, *args[:at], **options)
+        original(self, *args[:index], **options)
 
     subprocess.Popen.__init__ = init  # type: ignore[method-assign]
 
 
-#: Says to Python 3.11 and later not to look in the folder that it is started in.
+#: Tells Python 3.11 and later not to import from the folder in which it is started.
 SAFE_PATH: Final = {"PYTHONSAFEPATH": "1"}
 
 
 def patch_start_method(module: Any) -> None:
-    """Fork where a server of forks is asked for, or is the default (3.14): it needs a Unix socket.
+    """Make multiprocessing fork instead of starting a fork server, for guests without Unix sockets.
 
-    For guests that have none.
+    The server, which is the default from Python 3.14 on, needs one.
     """
     contexts = vars(module)["_concrete_contexts"]
     contexts["forkserver"] = contexts["fork"]
@@ -328,26 +340,28 @@ def patch_start_method(module: Any) -> None:
 
 
 def patch_listeners(module: Any) -> None:
-    """Have ``multiprocessing``'s managers listen on the loopback device, not on a Unix socket."""
+    """Make ``multiprocessing``'s managers listen on the loopback device, not on a Unix socket."""
     module.default_family = "AF_INET"
 
 
 def patch_kernelspecs(module: Any) -> None:
-    """Have Jupyter's client pass over folders of kernelspecs that guests may not read.
+    """Make Jupyter's client skip folders of kernelspecs that guests may not read.
 
-    Their environment may hold credentials. It knows how to start ipykernel without one.
+    A kernelspec's environment may contain credentials, so guests can't read them. The client can
+    start ipykernel without one.
     """
     kind = module.KernelSpecManager
-    begin = kind.__init__
+    original = kind.__init__
 
     def init(self: Any, *args: Any, **options: Any) -> None:
-        begin(self, *args, **options)
+        original(self, *args, **options)
         self.kernel_dirs = [folder for folder in self.kernel_dirs if not _is_closed(folder)]
 
     kind.__init__ = init
 
 
 def _is_closed(folder: str) -> bool:
+    """Return whether a folder may not be listed."""
     try:
         os.listdir(folder)
     except PermissionError:
@@ -358,23 +372,24 @@ def _is_closed(folder: str) -> bool:
 
 
 def patch_standard_library(*, processes: bool = False) -> None:
-    """Replace functions by ones that go on without. For the zygote, once, before any fork.
+    """Replace functions that would fail because of a refused system call. Called in the zygote.
 
-    ``processes``: cells may start some, and share memory with them.
+    ``processes`` says that cells may start programs, and share memory with them.
     """
     for name in ("copymode", "copystat"):
         setattr(shutil, name, _skip_if_refused(getattr(shutil, name)))
     for name in ("chmod", "fchmod"):
         original = getattr(os, name)
-        changed = _succeed_if_unchanged(original)
-        for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
-            if original in able:
-                able.add(changed)
-        setattr(os, name, changed)
-    # 3.13 does this itself. os.path and posixpath are one module.
+        replacement = _succeed_if_unchanged(original)
+        for functions in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+            if original in functions:
+                functions.add(replacement)
+        setattr(os, name, replacement)
+    # Python 3.13 does this itself. os.path and posixpath are the same module.
     posixpath.realpath = _realpath(posixpath.realpath)
     if processes:
-        # This interpreter was started without site-packages, and what cells start is to have them.
+        # multiprocessing passes the flags of this interpreter on. It was started without
+        # site-packages, which the processes of cells must have.
         vars(subprocess)["_args_from_interpreter_flags"] = list
     mmap.mmap = _mmap_without_anonymous_sharing(mmap.mmap, processes=processes)  # type: ignore[misc]
 
@@ -389,7 +404,10 @@ def _skip_if_refused(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _succeed_if_unchanged(original: Callable[..., None]) -> Callable[..., None]:
-    """Let a change of mode succeed that changes nothing: dbm.dumb and others make sure of it."""
+    """Make a refused change of mode succeed if the file has that mode already.
+
+    dbm.dumb and others make sure of a mode in this way.
+    """
 
     @functools.wraps(original)
     def change(path: Any, mode: int, **options: Any) -> None:
@@ -403,7 +421,7 @@ def _succeed_if_unchanged(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _realpath(original: Callable[..., Any]) -> Any:
-    """Resolve links as far as that is allowed."""
+    """Make ``realpath`` return an absolute path if links can't be resolved, unless ``strict``."""
 
     @functools.wraps(original)
     def realpath(filename: Any, *, strict: bool = False) -> Any:
@@ -418,10 +436,10 @@ def _realpath(original: Callable[..., Any]) -> Any:
 
 
 def _mmap_without_anonymous_sharing(original: Any, *, processes: bool) -> Any:
-    """Return a class like ``original`` that maps no shared memory without a file.
+    """Return a class like ``original`` that never maps shared memory without a file.
 
-    Where there are ``processes`` to share it with, it maps a file that has no name any more, as
-    ``multiprocessing`` does; else private memory.
+    If there may be other ``processes`` to share the memory with, it maps a file without a name, as
+    ``multiprocessing`` does. Otherwise it maps private memory.
     """
     kinds = mmap.MAP_SHARED | mmap.MAP_PRIVATE
 
@@ -458,13 +476,14 @@ def _mmap_without_anonymous_sharing(original: Any, *, processes: bool) -> Any:
 
 
 def _nameless_file(length: int) -> int:
-    """Return a descriptor of a file of ``length`` bytes, in memory where there is a /dev/shm.
+    """Return a descriptor of a nameless file of ``length`` bytes, in /dev/shm if there is one.
 
-    Its blocks are there: a page that finds none later would be SIGBUS. Raises OSError.
+    All its blocks are allocated, since writing to a page without one would be SIGBUS. Raises
+    OSError.
     """
     try:
         file, name = tempfile.mkstemp(prefix="mmap-", dir=SHARED_MEMORY)
-    except OSError:  # the policy's guests have none
+    except OSError:  # guests of this policy have no /dev/shm
         file, name = tempfile.mkstemp(prefix="mmap-")
     try:
         os.unlink(name)
@@ -475,12 +494,12 @@ def _nameless_file(length: int) -> int:
     return file
 
 
-#: Names under which notebooks ask plotly and altair for what they would show anyway.
+#: Renderers of plotly that notebooks ask for by name. All show figures in the same way here.
 _PLOTLY: Final = (
     "browser colab iframe iframe_connected jupyterlab notebook notebook_connected nteract "
     "plotly_mimetype vscode"
 )
-#: How Bokeh tells its own documentation how high a figure is.
+#: Bokeh's method that returns the height of a figure, made for its own documentation.
 _BOKEH_HEIGHT: Final = "_sphinx_height_hint"
 _NO_VEGA: Final = (
     "<p>To see this chart, install Vega, which outputs can't fetch from the network: "
@@ -495,20 +514,25 @@ _NO_MAP: Final = (
     "<p><small>[map left out: it needs a browser, and "
     "display = &quot;isolated&quot; in the policy]</small></p>"
 )
+#: The same for altair.
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
 
 def patch_charts(how: Literal["pages", "stills"], *, vega: bool) -> None:
-    """Patch charting libraries when they are imported. For the zygote, before any fork.
+    """Patch charting libraries when they are imported. Called in the zygote.
 
-    ``vega``: the host has it.
+    ``how`` is ``pages`` for pages with scripts, ``stills`` for pictures. ``vega`` says that the
+    host has Vega, so that pages need not contain it.
     """
     pages = _PAGES | {"altair": partial(_altair, vega=vega)}
     patch_when_imported(pages if how == "pages" else _STILLS)
 
 
 def _plotly(module: Any) -> None:
-    """Show figures as HTML with plotly.js, or its name. ``module`` is ``plotly.io._renderers``."""
+    """Show figures as HTML with plotly.js, or with its name if the host has it.
+
+    ``module`` is ``plotly.io._renderers``.
+    """
     shared = _is_shared(module.__file__)
     base: Any = import_module("plotly.io._base_renderers").MimetypeRenderer
 
@@ -527,26 +551,26 @@ def _plotly(module: Any) -> None:
 
 
 def _is_shared(file: str) -> bool:
-    """Whether the host has a package's library: it reads where this interpreter's own are."""
+    """Return whether the host has a package's library: it has this interpreter's packages."""
     return file.startswith(f"{sys.prefix}/")
 
 
 def _library(name: str) -> str:
-    """Return how a page begins that does not bring its library (host: ``frames``)."""
+    """Return the first line of a page without its library, which the host adds (``frames``)."""
     return f"<!-- library: {name} -->\n"
 
 
 def _bokeh(show: Callable[..., None], module: Any) -> None:
-    """Make ``show`` display a figure by this function. ``module`` is ``bokeh.io``."""
+    """Make Bokeh's ``show`` call the function ``show``. ``module`` is ``bokeh.io``."""
     install_notebook_hook = import_module("bokeh.io.notebook").install_notebook_hook
-    # Nothing is loaded: each output brings its own.
+    # "load" does nothing, as each output brings BokehJS along.
     hooks = {"load": lambda *_, **__: None, "show_doc": show, "show_app": _no_server}
     install_notebook_hook("jupyter", **hooks, overwrite=True)
     module.output_notebook(hide_banner=True)
 
 
 def _show_bokeh(model: Any, _state: object, notebook_handle: object = None) -> None:
-    """Display a page with BokehJS in it."""
+    """Display a figure as a page with BokehJS, or with its name if the host has it."""
     if notebook_handle:
         raise ValueError("push_notebook() can't reach an isolated output: show the figure again")
     inline = import_module("bokeh.resources").INLINE
@@ -563,13 +587,13 @@ def _show_bokeh(model: Any, _state: object, notebook_handle: object = None) -> N
 
 
 def _leave_out_bokeh(*_: object) -> None:
-    """Send what needs BokehJS to be drawn: the host says that it is not shown, and why."""
+    """Display a mime type that needs BokehJS. The host shows why the figure is left out."""
     display({"application/vnd.bokehjs_exec.v0+json": {}}, raw=True)  # type: ignore[no-untyped-call]
 
 
 @cache
 def _bokeh_library() -> str:
-    """Return BokehJS if the host has it, too; its less usual parts stay in the page."""
+    """Return BokehJS if the host has it, else "". Its rarely used parts stay in the page."""
     package = import_module("bokeh").__file__ or ""
     file = Path(package).with_name("server") / "static/js/bokeh.min.js"
     return file.read_text("utf-8") if _is_shared(package) else ""
@@ -580,18 +604,19 @@ def _no_server(*_: object, **__: object) -> None:
 
 
 def _altair(module: Any, *, vega: bool) -> None:
-    """Show charts as a page, and as a picture too where a program may read it.
+    """Show charts as a page, and also as a picture if a program asks for the cell's value.
 
-    A language model sees no page. ``module`` is ``altair``.
+    A language model can't see a page. ``module`` is ``altair``.
     """
     picture = _altair_picture(module)
 
     def page(spec: dict[str, Any], **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        shown, metadata = _vega_page(spec, vega=vega, **options), dict[str, Any]()
+        shown = _vega_page(spec, vega=vega, **options)
+        metadata = dict[str, Any]()
         if picture is not None and _is_asked() and _has_memory_for_drawing():
-            with contextlib.suppress(Exception):  # the page says it all
-                drawn, metadata = picture(spec) or ({}, {})
-                shown |= drawn
+            with contextlib.suppress(Exception):  # the page is enough
+                image, metadata = picture(spec) or ({}, {})
+                shown |= image
         return shown, metadata
 
     for name in ("cellblock", *_ALTAIR.split()):
@@ -600,7 +625,7 @@ def _altair(module: Any, *, vega: bool) -> None:
 
 
 def _vega_page(spec: dict[str, Any], *, vega: bool, **options: Any) -> dict[str, str]:
-    """Return a chart as HTML with Vega, or its name where the host has it."""
+    """Return a chart as HTML with Vega, or with its name if the host has it."""
     if (package := find_spec("vl_convert")) is None:
         return {"text/html": _NO_VEGA}
     shared = vega and _is_shared(package.origin or "")
@@ -620,17 +645,18 @@ def _vega_library() -> str:
     return str(import_module("vl_convert").javascript_bundle())
 
 
+#: Pixels that axes add to the height of a chart.
 _AXES: Final = 70
 
 
 def _vega_height(spec: dict[str, Any]) -> int | None:
-    """Return about how many pixels a chart is high, None if its parts don't say."""
-    for key, together in (("vconcat", sum), ("hconcat", max), ("layer", max)):
+    """Return the approximate height of a chart in pixels, None if its parts don't say."""
+    for key, combine in (("vconcat", sum), ("hconcat", max), ("layer", max)):
         if parts := spec.get(key):
             heights = [_vega_height(part) for part in parts]
             known = [height for height in heights if height is not None]
             own = spec.get("height")
-            return own + _AXES if isinstance(own, int) else together(known) if known else None
+            return own + _AXES if isinstance(own, int) else combine(known) if known else None
     if "facet" in spec or "repeat" in spec or "concat" in spec:
         return None
     height = spec.get("height", 300)
@@ -638,38 +664,38 @@ def _vega_height(spec: dict[str, Any]) -> int | None:
 
 
 def _branca(module: Any) -> None:
-    """Show maps as a page with Leaflet in it. ``module`` is ``branca.element``."""
+    """Show maps as a page that contains Leaflet. ``module`` is ``branca.element``."""
 
-    def shown(figure: Any, **options: Any) -> str:
+    def to_html(figure: Any, **options: Any) -> str:
         page = _LINKED.sub(_leaflet, figure.render(**options))
         return _with_height(page, _map_height(figure))
 
-    module.Figure._repr_html_ = shown
+    module.Figure._repr_html_ = to_html
 
 
 def _branca_still(module: Any) -> None:
-    """Say why maps are not shown: their own words are about trusted notebooks."""
+    """Show why maps are left out. Their own text is about trusted notebooks."""
     module.Figure._repr_html_ = lambda *_, **__: _NO_MAP
 
 
-#: Scripts and style sheets that a folium page asks the network for.
+#: Scripts and style sheets that a page of folium would load from the network.
 _LINKED: Final = re.compile(
     r"<script src=\"(https:[^\"]+)\"></script>"
     r"|<link rel=\"stylesheet\" href=\"(https:[^\"]+)\"\s*/?>"
 )
 
 
-def _leaflet(found: re.Match[str]) -> str:
-    """Return Leaflet itself in place of its address; what else a map may miss, it does without."""
-    name = (found[1] or found[2]).rpartition("/")[2]
+def _leaflet(match: re.Match[str]) -> str:
+    """Return Leaflet itself in place of a link to it, and nothing for dispensable files."""
+    name = (match[1] or match[2]).rpartition("/")[2]
     if name == "leaflet.js":
         return f"<script>{_file(name)}{_file('folium.js')}</script>"
     if name == "leaflet.css":
         return f"<style>{_file(name)}</style>"
-    return "" if name in _DISPENSABLE else found[0]
+    return "" if name in _DISPENSABLE else match[0]
 
 
-#: For icons and looks; ``folium.js`` has what calls to them need.
+#: Files for icons and looks. Our ``folium.js`` has the functions that pages call of them.
 _DISPENSABLE: Final = frozenset(
     {
         "all.min.css",
@@ -690,8 +716,8 @@ def _file(name: str) -> str:
 
 
 def _map_height(figure: Any) -> int:
-    """Return how many pixels a map is high; one that fills its page gets as many as a figure."""
-    for part in vars(figure)["_children"].values():  # the map itself is among them
+    """Return a map's height in pixels. A map that fills its page gets the height of a figure."""
+    for part in vars(figure)["_children"].values():  # the map is one of the children
         match getattr(part, "height", None):
             case (size, "px"):
                 return int(size)
@@ -699,17 +725,17 @@ def _map_height(figure: Any) -> int:
 
 
 def _with_height(page: str, height: int | None) -> str:
-    """Return a page that says first how high it is: the host looks there (``frames``)."""
+    """Return a page with its height in a first line, which the host reads (``frames``)."""
     return page if height is None else f"<!-- height: {height}px -->\n{page}"
 
 
 def _plotly_still(module: Any) -> None:
-    """Make figures send their data without a library, which is not shown either."""
+    """Make figures send their data only, which the host does not show either."""
     module.renderers.default = "plotly_mimetype"
 
 
 def _altair_still(module: Any) -> None:
-    """Show charts as pictures where what draws them is installed."""
+    """Show charts as pictures if vl-convert, which draws them, is installed."""
     picture = _altair_picture(module)
     if picture is None:
         return
@@ -722,20 +748,24 @@ def _altair_still(module: Any) -> None:
 
 
 def _altair_picture(module: Any) -> Callable[..., Any] | None:
-    """Return what draws a chart, None where that is not installed; it returns None where it can't.
+    """Return a function that draws a chart, or None if vl-convert is not installed.
 
-    It draws in threads, which a copy does not have: one that took over would wait for ever. So what
-    it opens for them is nothing that a copy could go on with either, and brings none.
+    The function returns None in a copy that took over. vl-convert draws in threads, which a copy
+    does not have, and would wait for them for ever. Descriptors that vl-convert opens for its
+    threads count as the guest's own: they are of no use to a copy, so they must not keep cells from
+    being run again.
     """
     if not find_spec("vl_convert"):
         return None
     module.renderers.enable("png")
-    draw, drawn_by = module.renderers.get(), list[int]()
+    draw = module.renderers.get()
+    # The pid of the process that has vl-convert's threads.
+    drawn_by = list[int]()
 
     def picture(spec: dict[str, Any], **options: Any) -> Any:
         if drawn_by:
-            here = drawn_by == [os.getpid()]
-            return draw(spec, **options) if here else None
+            is_same_process = drawn_by == [os.getpid()]
+            return draw(spec, **options) if is_same_process else None
         drawn_by.append(os.getpid())
         before = {fd for fd, _ in descriptors(256)}
         try:
@@ -747,11 +777,12 @@ def _altair_picture(module: Any) -> Callable[..., Any] | None:
 
 
 def _is_asked() -> bool:
-    """Return whether the cell's value is asked for: by a program, which has no page to show."""
+    """Return whether the host wants the cell's value: for a program, which shows no pages."""
     return bool(getattr(getattr(get_ipython(), "displayhook", None), "is_asked", False))
 
 
-#: What draws charts reserves about 2 GiB, and ends the interpreter where it can't.
+#: Memory limit below which no chart is drawn: vl-convert reserves about 2 GiB, and ends the process
+#: if it can't.
 _FOR_DRAWING: Final = 4 << 30
 
 

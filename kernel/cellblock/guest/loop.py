@@ -1,10 +1,15 @@
 """The guest's event loop: cells, tasks that outlive their cell, and ``asyncio.run`` inside cells.
 
-A cell without await runs with the loop marked as running but not entered, so ``create_task`` works
-and costs nothing; the loop turns while the guest waits for its next request.
+The main thread and each subshell has a ``Driver`` with a ``GuestLoop``. A loop is in one of three
+states:
 
-Cells hold the loop, so they can spoil it. A spoilt one is replaced before it is used again: its
-tasks are lost, later cells are not. Nothing of the kernel's waits in a task that cells could find.
+    idle      the guest waits for a request, without the loop if no cell has ever used it
+    marked    a cell without await runs: the loop counts as running, so that ``create_task`` works,
+              but is not entered, which costs nothing
+    turning   a cell awaits (``Driver.run``), or tasks go on between requests (``_turn``)
+
+Cells can get hold of the loop, and spoil it. A spoilt loop is replaced before it is used again: its
+tasks are lost, later cells run. Nothing of the kernel waits in a task that cells could find.
 """
 
 from __future__ import annotations
@@ -33,21 +38,22 @@ if TYPE_CHECKING:
     from cellblock.wire import messages
 
 
-#: What a timer calls, which its handle has as a private attribute.
+#: Return what a timer calls: a private attribute of its handle.
 _callback_of: Final = attrgetter("_callback")
 
 
-#: The guest's own pipes, sockets and folders: those of its loops, and what it had before any cell.
+#: The guest's own pipes, sockets and folders: those of its loops, and all that were open before the
+#: first cell.
 own_descriptors: Final[set[int]] = set()
 
 
 class GuestLoop(asyncio.SelectorEventLoop):
-    """A loop that knows whether anybody ever used it.
+    """An event loop that knows whether it was ever used.
 
-    Until then waiting for the host is one blocking read, which is quicker.
+    Until it is, the guest waits for the host by one blocking read, which is quicker.
     """
 
-    # What asyncio calls its own, and no stub has.
+    # Private attributes of asyncio, which no stub declares.
     _csock: socket.socket
     _default_executor: Any
     _make_self_pipe: Callable[[], None]
@@ -61,22 +67,23 @@ class GuestLoop(asyncio.SelectorEventLoop):
     _write_to_self: Callable[[], None]
 
     used = False
-    #: What an async tool answered last in a plain cell, where nobody awaits: whoever has it run, or
-    #: makes a task of it, as of a coroutine, gets it.
+    #: The last answer of an async tool to a cell without await, where the call returns the answer
+    #: itself. A cell may treat it like a coroutine: ``asyncio.run`` and ``create_task`` accept this
+    #: object and give it back.
     settled: Any = object()
 
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
-        """Make a task, of what was answered already too."""
+        """Make a task, also of the answer in ``settled``."""
         return super().create_task(_itself(coro) if coro is self.settled else coro, **kwargs)
 
     def take_over(self) -> int:
-        """Drop what a copy shares with its original, and what was due in it.
+        """Drop what a copy shares with its original, and all calls that are due or scheduled.
 
-        Returns how many calls were due later, those that tasks wait for aside. A call that never
-        returned may be why the original was killed.
+        Return how many calls were scheduled for later, not counting those that wake tasks from
+        sleep. Calls are dropped because one that never returned may be why the original was killed.
         """
         waits = _set_result_unless_cancelled
-        due = [call for call in self._scheduled if _callback_of(call) is not waits]
+        scheduled = [call for call in self._scheduled if _callback_of(call) is not waits]
         self._ready.clear()
         self._scheduled.clear()
         self._timer_cancelled_count = 0
@@ -86,10 +93,10 @@ class GuestLoop(asyncio.SelectorEventLoop):
         self._make_self_pipe()
         self.take_pipe()
         self._default_executor = None
-        return sum(not call.cancelled() for call in due)
+        return sum(not call.cancelled() for call in scheduled)
 
     def take_pipe(self) -> None:
-        """Have the loop's pipe to itself be the guest's own: of a loop that no cell made."""
+        """Count the loop's pipe to itself among the guest's own: no cell made this loop."""
         own_descriptors.update((self._ssock.fileno(), self._csock.fileno()))
 
     def _close_self_pipe(self) -> None:
@@ -97,22 +104,23 @@ class GuestLoop(asyncio.SelectorEventLoop):
         super()._close_self_pipe()  # type: ignore[misc]
 
     def turns(self) -> bool:
-        """Whether somebody waits in the loop, as no plain cell does."""
+        """Return whether the loop is turning, which it is not while a plain cell runs."""
         return super().is_running()
 
     def is_running(self) -> bool:
-        """Whether the loop turns or is marked as running.
+        """Return whether the loop turns or is marked as running.
 
-        By this libraries choose whether they make a task or wait for a coroutine, which they can't
-        in a cell, and a loop that runs is not closed.
+        Libraries ask this to decide between making a task and waiting for a coroutine. In a cell
+        they can't wait. A loop that counts as running can't be closed, either.
         """
         return _get_running_loop() is self or self.turns()
 
     def call_soon(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Note that the loop is in use, and wake it where another thread calls.
+        """Note that the loop is in use, and wake it if another thread calls.
 
-        A widget's handler runs in a subshell's thread and sets the result of a future that a cell
-        awaits here: asyncio schedules the cell by this, and the loop would sleep on.
+        asyncio itself does not wake it. A widget's handler in a subshell's thread may set the
+        result of a future that a cell awaits in this loop. asyncio then schedules the cell by this
+        method, and the loop would sleep on.
         """
         self.used = True
         handle = super().call_soon(*args, **kwargs)
@@ -131,16 +139,17 @@ class GuestLoop(asyncio.SelectorEventLoop):
         return super().call_at(*args, **kwargs)
 
 
-def _loop_of_guest() -> GuestLoop:
+def _new_loop() -> GuestLoop:
+    """Make a loop of the guest's own."""
     loop = GuestLoop()
     loop.take_pipe()
     return loop
 
 
 def make_loops_alike() -> None:
-    """Have loops that cells make be of the running loop's class, as under ipykernel.
+    """Give loops that cells make the class of the running loop, as under ipykernel.
 
-    nest_asyncio patches the class of that one, and by it every loop.
+    nest_asyncio patches the class of the running loop, and so must reach every loop.
     """
     policy: Any = asyncio.DefaultEventLoopPolicy
     policy._loop_factory = GuestLoop  # noqa: SLF001 - what new_event_loop calls
@@ -150,8 +159,9 @@ async def _itself(value: Any) -> Any:
     return value
 
 
-#: What an instance must not have of its own: it would stand before the loop's method.
+#: Names of methods. A loop with an instance attribute of such a name is spoilt.
 _METHODS = frozenset(name for name in dir(GuestLoop) if callable(getattr(GuestLoop, name, None)))
+#: Attributes that a sound loop has, with their exact types.
 _TYPES = {
     "_clock_resolution": float,
     "_closed": bool,
@@ -164,7 +174,7 @@ _TYPES = {
 
 
 def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether ``loop``, which does not turn now, has what it takes to turn."""
+    """Return whether ``loop``, which is not turning, still can: no cell has spoilt it."""
     state = vars(loop)
     return (
         _METHODS.isdisjoint(state)
@@ -178,12 +188,15 @@ def is_sound(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 class ChannelReaders:
-    """Event loops that read the channel, each for as long as something in it waits for the host."""
+    """The event loops that read the channel.
+
+    A loop reads as long as something in it waits for the host.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._uses: dict[asyncio.AbstractEventLoop, int] = {}
-        #: A cell awaits, so that what is read may have to wait.
+        #: A cell awaits, so requests that are read must wait (``Channel.read``).
         self.in_cell = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -197,7 +210,7 @@ class ChannelReaders:
         self._channel.read(tell=self.in_cell)
 
     def end(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Count one use less; a loop without any reads no more."""
+        """Count one use less; a loop without uses stops reading."""
         uses = self._uses.get(loop, 0)
         if uses > 1:
             self._uses[loop] = uses - 1
@@ -206,69 +219,78 @@ class ChannelReaders:
             loop.remove_reader(self._channel.fileno())
 
     def forget(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Forget a loop: it is gone, or reads nothing any more."""
+        """Forget a loop that was replaced, or whose selector was."""
         self._uses.pop(loop, None)
 
 
 class Inbox(Protocol):
-    """Where a thread's messages arrive: the channel, or a subshell."""
+    """The source of a thread's messages: the channel, or a subshell."""
 
-    #: Called by whoever reads, when a message is here.
+    #: Called when a message has arrived, by the thread that read it.
     on_message: Callable[[], None]
 
     def waiting(self) -> bool:
-        """Whether a message is here already."""
+        """Return whether a message has arrived."""
 
     def recv(self) -> messages.ToGuest:
-        """Return the next message, waiting for it."""
+        """Wait for the next message and return it."""
 
 
 class _Interruptible(Coroutine[Any, Any, Any]):
-    """A cell's coroutine, for which an interrupt that came while it waited is one."""
+    """Wraps a cell's coroutine, so that an interrupt while it awaits is a KeyboardInterrupt.
+
+    ``Driver.interrupt`` cancels the cell's task. This turns the CancelledError into what the user
+    expects.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], driver: Driver) -> None:
-        self._coroutine, self._driver = coroutine, driver
+        self._coroutine = coroutine
+        self._driver = driver
 
     def __await__(self) -> Any:
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """Go on."""
+        """Resume the cell."""
         return self._coroutine.send(value)
 
     def throw(self, raised: Any, *rest: Any) -> Any:
-        """Throw what is thrown, but KeyboardInterrupt in the place of a cancellation by one."""
+        """Raise an exception in the cell: KeyboardInterrupt if an interrupt cancelled it."""
         kind = raised if isinstance(raised, type) else type(raised)
         if issubclass(kind, asyncio.CancelledError) and self._driver.was_interrupted:
             return self._coroutine.throw(KeyboardInterrupt())
         return self._coroutine.throw(raised, *rest)
 
     def close(self) -> None:
-        """End it where it stands."""
+        """Close the cell's coroutine."""
         self._coroutine.close()
 
 
 class Driver:
-    """Runs cells on a ``GuestLoop`` and waits for messages in ``inbox`` while its tasks go on.
+    """Runs cells on a ``GuestLoop``, and waits for messages in ``inbox`` while tasks go on.
 
-    It belongs to the thread that makes it, or that ``begin`` is called in.
+    Belongs to the thread that makes it, or that calls ``begin`` later. ``readers`` has loops read
+    the channel.
     """
 
     def __init__(self, inbox: Inbox, readers: ChannelReaders) -> None:
         self.readers = readers
-        self.loop = _loop_of_guest()
+        self.loop = _new_loop()
+        #: The task of the cell that awaits.
         self._cell: asyncio.Task[Any] | None = None
-        #: The running cell is being cancelled for an interrupt.
+        #: ``was_interrupted``: the cell is being cancelled because of an interrupt. ``_turning``:
+        #: tasks go on while no cell runs.
         self.was_interrupted = self._turning = False
-        #: Takes up what a cell need not end for, while it awaits; the main thread's has one.
+        #: Handles messages that arrive while a cell awaits. Only the main thread's driver has one.
         self.deliver: Callable[[], None] | None = None
-        #: That runs now: an interrupt is for it.
+        #: ``deliver`` runs now, and interrupts are for it.
         self.delivers = False
         self.begin(inbox)
 
     def begin(self, inbox: Inbox) -> Self:
-        """Belong to the calling thread, and wait for what arrives in ``inbox``."""
-        self._inbox, self._thread = inbox, threading.get_ident()
+        """Make this driver the calling thread's, with messages from ``inbox``."""
+        self._inbox = inbox
+        self._thread = threading.get_ident()
         inbox.on_message = self._message_read
         asyncio.set_event_loop(self.loop)
         return self
@@ -297,7 +319,7 @@ class Driver:
         finally:
             self._cell = None
             if not cell.done():
-                with suppress(Exception):  # a loop that this cell has spoilt
+                with suppress(Exception):  # the cell has spoilt the loop
                     cell.cancel()
 
     @contextmanager
@@ -321,7 +343,10 @@ class Driver:
                 self.delivers = False
 
     def interrupt(self) -> bool:
-        """Interrupt an awaiting cell by cancelling it; return whether that was the way."""
+        """Cancel the cell if it awaits; return False if KeyboardInterrupt must be raised instead.
+
+        Called by the signal handler.
+        """
         cell = self._cell
         if cell is None or self.delivers or asyncio.current_task(self.loop) is cell:
             return False
@@ -330,11 +355,11 @@ class Driver:
         return True
 
     def in_task(self) -> bool:
-        """Whether a task runs right now, between cells or in one."""
+        """Return whether a task is running at this moment, between cells or in one."""
         return self.loop.is_running() and asyncio.current_task(self.loop) is not None
 
     def next_message(self) -> messages.ToGuest:
-        """Return the host's next message; tasks go on meanwhile."""
+        """Wait for the next message of the inbox and return it; tasks go on meanwhile."""
         while self.loop.used and not self._inbox.waiting():
             self._ensure_sound()
             try:
@@ -344,12 +369,12 @@ class Driver:
         return self._inbox.recv()
 
     def _turn(self) -> None:
-        """Turn the loop until a message is here, or until a task stops it."""
+        """Turn the loop until a message has arrived, or a task stops the loop."""
         loop = self.loop
         self.readers.begin(loop)
         try:
             self._turning = True
-            # A thread that waits for a tool may have read it just now.
+            # Looked at again: a thread that waits for a tool may have read a message just now.
             if not self._inbox.waiting():
                 loop.run_forever()
         finally:
@@ -357,25 +382,31 @@ class Driver:
             self.readers.end(loop)
 
     def _message_read(self) -> None:
-        """Stop the loop for a message, in whichever thread read it."""
+        """Make the loop react to a message: stop it between cells, or deliver while one awaits.
+
+        Called in the thread that read the message, whichever that is.
+        """
         if self._turning:
-            here = threading.get_ident() == self._thread
-            self.loop.stop() if here else self.loop.call_soon_threadsafe(self._stop_turning)
+            is_own_thread = threading.get_ident() == self._thread
+            self.loop.stop() if is_own_thread else self.loop.call_soon_threadsafe(
+                self._stop_turning
+            )
         elif self._cell is not None and self.deliver is not None:
             self.loop.call_soon_threadsafe(self._deliver)
 
     def _stop_turning(self) -> None:
-        """Stop the loop; not where that comes late, and the loop turns for a cell."""
+        """Stop the loop, unless it turns for a cell by the time that this is called."""
         if self._turning:
             self.loop.stop()
 
     def remember_tasks(self) -> Callable[[], None]:
-        """Return what tells asyncio of the loop's tasks in a fork: Python 3.14 forgets them there.
+        """Return a function that registers the loop's tasks with asyncio in a fork.
 
-        Before it is told of any, all are taken out of the list that links them.
+        Python 3.14 forgets them there. All must be taken out of its linked list before the first
+        is put in again.
         """
         tasks: set[asyncio.Task[Any]] = set()
-        with suppress(Exception):  # what cells may have made of them
+        with suppress(Exception):  # cells may have replaced what asyncio uses
             tasks = asyncio.all_tasks(self.loop)
 
         def register() -> None:
@@ -388,13 +419,13 @@ class Driver:
         return register
 
     def resume(self) -> int:
-        """Make the loop one that a copy can run; cancel its tasks and return how many.
+        """Make the loop usable in a copy that takes over; cancel its tasks and return how many.
 
-        The original's selector and pipe to itself are shared with the copy: registered there, or
-        written to, they would wake the wrong one.
+        The copy gets a selector and a pipe of its own. It shares the original's, by which each
+        would wake the other.
         """
         self._turning = False
-        if vars(self.loop).get("_thread_id") is not None:  # of a subshell, which was not copied
+        if vars(self.loop).get("_thread_id") is not None:  # it turned in a subshell's thread
             vars(self.loop)["_thread_id"] = None
         if not is_sound(self.loop):
             self._renew()
@@ -416,7 +447,7 @@ class Driver:
 
     def _renew(self) -> None:
         """Replace a spoilt loop, whose tasks are lost."""
-        spoilt, self.loop = self.loop, _loop_of_guest()
+        spoilt, self.loop = self.loop, _new_loop()
         self.readers.forget(spoilt)
         asyncio.set_event_loop(self.loop)
         with suppress(Exception):
@@ -424,10 +455,10 @@ class Driver:
 
 
 def allow_nested_run() -> None:
-    """Let ``asyncio.run`` work in a plain cell, where a loop is marked as running.
+    """Make ``asyncio.run`` work in a plain cell, where a loop is marked as running.
 
-    Called in the zygote, before anything copies ``asyncio.run``. Inside an awaiting cell it
-    still raises, as it does everywhere.
+    Called in the zygote, before any module takes a reference to ``asyncio.run``. In a cell that
+    awaits it still raises, as it does everywhere.
     """
     real = asyncio.run
 
@@ -448,9 +479,9 @@ def allow_nested_run() -> None:
     asyncio.run = asyncio.runners.run = run
 
 
-# --- what a cell finds in a loop ---------------------------------------------------------------
+# --- the language layer: what cells can do with a loop -------------------------------------------
 
-#: Of what a loop can do, refused in its own classes: nothing in a guest needs it.
+#: Methods that are refused in asyncio's own classes: nothing in a guest needs them.
 _REFUSED = frozenset(
     (
         "connect_accepted_socket", "connect_read_pipe", "connect_write_pipe", "create_connection",
@@ -461,7 +492,8 @@ _REFUSED = frozenset(
         "subprocess_shell",
     )
 )  # fmt: skip
-#: Likewise, by how their names begin: each takes the loop's word for what a descriptor is.
+#: The same for private methods, by how their names begin. Each uses a descriptor that an attribute
+#: of the loop names, and a cell can set that attribute.
 _REFUSED_PRIVATE = (
     "_accept_", "_connect_", "_create_", "_make_", "_sendfile_", "_sock_", "_start_", "_stop_",
 )  # fmt: skip
@@ -477,16 +509,17 @@ _CLASSES = (
 def harden_loops() -> None:
     """Take sockets, processes and foreign descriptors out of asyncio's loops.
 
-    A cell may hold its loop: ``get_running_loop`` is honest. What asyncio itself and the guest need
-    is among the refused names; so are the loop's sockets and selector, which are kept outside of
-    its ``__dict__``. Call once, before any loop is made, after all classes of them.
+    Used where the language layer is on. Cells may get hold of their loop, as ``get_running_loop``
+    returns the real one. So methods that reach such things are refused, and the loop's own sockets
+    and selector are kept outside of its ``__dict__``; their names are among those that cells can't
+    use. Call once, after all classes of loops were made and before any loop is.
     """
-    for kind in _CLASSES:
-        for name in list(kind.__dict__):
+    for loop_class in _CLASSES:
+        for name in list(loop_class.__dict__):
             if name in _REFUSED or (name.startswith(_REFUSED_PRIVATE) and name != _NEEDED):
-                setattr(kind, name, _refused_method(name))
+                setattr(loop_class, name, _refused_method(name))
     for name in _HIDDEN:
-        # Values that are in no ``__dict__``.
+        # The values are here, and in no ``__dict__``.
         values: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         hidden = property(values.__getitem__, values.__setitem__)
         setattr(selector_events.BaseSelectorEventLoop, name, hidden)
@@ -494,22 +527,25 @@ def harden_loops() -> None:
 
 
 def _refuse_subclasses() -> None:
-    """Refuse loops of cells' own classes: their attributes would take the place of hidden ones."""
+    """Refuse classes of loops that cells make: their attributes could replace the hidden ones."""
     base: Any = base_events.BaseEventLoop
-    known, below = {base}, [base]
-    while below:
-        found = below.pop().__subclasses__()
-        known.update(found)
-        below += found
-    make, known_classes = base.__init__, frozenset(known)
+    known = {base}
+    waiting = [base]
+    while waiting:
+        subclasses = waiting.pop().__subclasses__()
+        known.update(subclasses)
+        waiting += subclasses
+    original_init = base.__init__
+    known_classes = frozenset(known)
 
     def refuse_subclass(_cls: type, /, **_keys: object) -> None:
         raise _no_operation("a class of loops")
 
     def init_known(self: Any) -> None:
-        if type(self) not in known_classes:  # a base before ours may have left ours uncalled
+        # Checked here, too: another base class may define __init_subclass__ and not call ours.
+        if type(self) not in known_classes:
             raise _no_operation("a class of loops")
-        make(self)
+        original_init(self)
 
     base.__init_subclass__ = classmethod(refuse_subclass)
     base.__init__ = init_known
@@ -524,5 +560,6 @@ def _refused_method(name: str) -> Callable[..., Any]:
 
 
 def _no_operation(what: str) -> OperationViolation:
-    why, remedy = "reaches processes, sockets or descriptors", "Ask the host for an operation."
+    why = "reaches processes, sockets or descriptors"
+    remedy = "Ask the host for an operation."
     return OperationViolation("operation-not-allowed", what, why, remedy)

@@ -1,20 +1,24 @@
-"""The mounter: a process that may mount where a zygote is, when the zygote itself no longer may.
+"""The mounter: a process that may still mount in the zygote's namespaces after the zygote's locks.
 
-An overlay remembers the names that it has looked up: a file that the user adds or replaces below
-would stay missing, or as it was. Mounted anew with the same options it forgets them
-(``shrink_dcache_sb``), which takes the rights that the zygote drops. So another process keeps them,
-does that, and ends with the zygote. It also covers what a narrower policy denies of a layer: cut
-out of Landlock's rules, all would be denied that cells made beside it. A mount holds whatever is
-made, moved or deleted, above it and below.
+It is needed for three things that take the rights which the zygote drops:
 
-The zygote alone has a line to the mounter (``confine.layer.Mounter``), and asks it when the host
-says so: whoever has privileges waits for no guest, and no guest can have it do anything.
+- *Refresh.* An overlay remembers the names that it has looked up, so a file that the user adds or
+  replaces below it would stay missing or unchanged. Remounted with the same options, the overlay
+  forgets these names (``shrink_dcache_sb``).
+- *Cover.* A narrower policy may deny a path of a layer. Landlock has no rule that takes a path out
+  of a folder; it would have to grant all others one by one, and so deny what cells have made
+  beside it. A mount over the path holds, whatever is made, moved or deleted above and below it.
+- *Mounts for sessions*, if one zygote forks the guests of several (``confine.session_mounts``).
 
-What it has it keeps, like the ``reaper``: it is forked before anything of weight is imported, when
-it is not known yet whether there will be layers, and imports little. Where there are, the zygote
-sends it the namespaces that they are in, and it enters those (setns(2)). Where guests of several
-sessions are forked from the zygote, it makes mounts for each (``confine.session_mounts``). Else it
-ends.
+Only the zygote has a connection to the mounter (``confine.layer.Mounter``), and asks when the host
+says so. So this privileged process never waits for a guest, and no guest can make it do anything.
+
+The zygote forks the mounter before it imports anything large, since what a process has imported it
+keeps; it is then not known yet whether there will be layers. The first message decides:
+
+    forked ── namespaces as descriptors ──> enters them, answers questions ── zygote gone ──> ended
+        ├──── ``SESSIONS`` ──────────────────> ``session_mounts.serve`` ───────────^
+        └──── no descriptors: nothing is staged ───────────────────────────────────^
 """
 
 from __future__ import annotations
@@ -41,9 +45,11 @@ _NAME = ctypes.create_string_buffer(b"cb-mounter")
 # <linux/sched.h>
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
+#: Most bytes of the first message, and of a question.
 _LONGEST = 1 << 16
 #: Descriptors that one message brings at most (unix(7)).
 _MOST_DESCRIPTORS = 253
+#: The mounter's descriptor of its connection to the zygote.
 _LINE = 3
 
 
@@ -51,7 +57,7 @@ _LINE = 3
 
 
 def fork() -> int:
-    """Fork a mounter; return the zygote's end of the line to it. Raises OSError."""
+    """Fork a mounter; return the zygote's end of the connection to it. Raises OSError."""
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     zygote = os.getpid()
     if os.fork() == 0:
@@ -71,7 +77,7 @@ def fork() -> int:
 
 
 def _isolate(zygote: int) -> None:
-    """End with the zygote, and let nobody trace this process."""
+    """Make this process end with the zygote, and untraceable."""
     set_attribute(_PR_SET_NAME, ctypes.addressof(_NAME))
     set_attribute(_PR_SET_PDEATHSIG, signal.SIGKILL)
     set_attribute(_PR_SET_DUMPABLE, 0)
@@ -80,12 +86,12 @@ def _isolate(zygote: int) -> None:
 
 
 def _serve(line: _socket.socket, zygote: int) -> None:
-    """Enter where the zygote has laid layers, and mount what it asks for, until it is gone."""
-    asked, ancillary, _, _ = line.recvmsg(_LONGEST, _socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
-    if asked.startswith(SESSIONS):
+    """Serve the zygote as its first message says, until the zygote is gone."""
+    first, ancillary, _, _ = line.recvmsg(_LONGEST, _socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
+    if first.startswith(SESSIONS):
         from cellblock.guest.confine import session_mounts  # noqa: PLC0415 - imports much
 
-        session_mounts.serve(line, asked.removeprefix(SESSIONS))
+        session_mounts.serve(line, first.removeprefix(SESSIONS))
         return
     fds = array.array("i")
     for _, _, payload in ancillary:
@@ -94,13 +100,14 @@ def _serve(line: _socket.socket, zygote: int) -> None:
         return  # nothing is staged
     user, mounts, *merged, folder, file = fds
     _enter(user, mounts)
-    _isolate(zygote)  # other rights took that back (prctl(2))
+    _isolate(zygote)  # again: entering a user namespace changes rights, which resets it (prctl(2))
     while question := line.recv(_LONGEST):
         answer = str(_mount(question, merged, (folder, file))).encode()
-        line.send(answer, _socket.MSG_DONTWAIT)  # the zygote reads one before it asks
+        line.send(answer, _socket.MSG_DONTWAIT)  # has room: the zygote reads each answer first
 
 
 def _enter(user: int, mounts: int) -> None:
+    """Enter the zygote's user namespace, unless this process is in it, and mount namespace."""
     if os.fstat(user).st_ino != os.stat("/proc/self/ns/user").st_ino:
         enter_namespace(user, _CLONE_NEWUSER)
     enter_namespace(mounts, _CLONE_NEWNS)
@@ -109,7 +116,7 @@ def _enter(user: int, mounts: int) -> None:
 
 
 def _mount(question: bytes, merged: Sequence[int], empty: tuple[int, int]) -> int:
-    """Do what the zygote asks for; return an errno, or 0."""
+    """Carry out a question of the zygote; return an errno, or 0."""
     try:
         if question == REFRESH:
             forget(merged)

@@ -1,6 +1,8 @@
-"""Mounting: by whoever lays layers, makes mounts for sessions, or changes what is mounted there.
+"""Mounting: the calls that the zygote and the mounter use to mount layers and sessions' folders.
 
-The mounter imports this before anything of weight is: it imports little.
+Used by ``confine.layer`` (the zygote mounts layers), ``mounter`` (changes them later) and
+``confine.session_mounts``. Imports little, because the mounter stays small and imports this before
+anything larger.
 
 Source: mount(2), mount_namespaces(7).
 """
@@ -25,7 +27,8 @@ MS_NODEV = 4
 MS_NOEXEC = 8
 MS_REMOUNT = 32
 MS_BIND = 4096
-#: Flags of a mount that one in a user namespace must keep (mount_namespaces(7)).
+#: Flags that a remount in a user namespace must keep: what statvfs(3) reports, and mount(2) takes.
+#: Source: mount_namespaces(7).
 _KEPT = (
     (os.ST_NOSUID, MS_NOSUID),
     (os.ST_NODEV, MS_NODEV),
@@ -35,17 +38,17 @@ _KEPT = (
     (os.ST_RELATIME, 1 << 21),
 )
 PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-#: What the zygote asks: that all layers forget what they looked up; else the path of a layer that
-#: is to be covered, behind the layer's number and a colon.
+#: Question to the mounter: make all layers forget the names that they have looked up. The other
+#: question is a path to be covered, behind its layer's number and a colon.
 REFRESH = b"refresh"
-#: The first that it is asked where it makes mounts for sessions; what follows is read there.
+#: First message to a mounter that will make mounts for sessions; ``session_mounts`` reads the rest.
 SESSIONS = b"sessions:"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def namespaces() -> list[int]:
-    """Open those that this process is in, for the mounter to enter. Raises OSError."""
+    """Open this process's user and mount namespace, for the mounter to enter. Raises OSError."""
     return [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
 
 
@@ -62,19 +65,22 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def make_read_only(fd: int) -> None:
-    """Have a mount be read-only, and else as it was. Raises OSError."""
+    """Make the mount at a descriptor read-only, with its other flags unchanged. Raises OSError."""
     flags = os.fstatvfs(fd).f_flag
-    kept = sum(each for flag, each in _KEPT if flags & flag)
+    kept = sum(mount_flag for flag, mount_flag in _KEPT if flags & flag)
     mount("none", by(fd), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
 
 def by(fd: int) -> str:
-    """Return a name for what is opened."""
+    """Return a path that names an open descriptor."""
     return f"/proc/self/fd/{fd}"
 
 
 def walk(folder: int, path: str, stack: contextlib.ExitStack) -> int:
-    """Open what lies beneath a folder, through no link. Raises OSError."""
+    """Open ``path`` beneath an open folder, following no link. Raises OSError.
+
+    ``stack`` closes the descriptors.
+    """
     for name in path.split("/"):
         folder = os.open(name, PLACE, dir_fd=folder)
         stack.callback(os.close, folder)
@@ -90,13 +96,20 @@ def _call(function: Any, *args: Any) -> None:
 
 
 def forget(merged: Sequence[int]) -> None:
-    """Have overlays, which are opened, forget what they have looked up. Raises OSError."""
+    """Make overlays forget the names that they have looked up, by remounting. Raises OSError.
+
+    ``merged`` are descriptors of the overlays.
+    """
     for fd in merged:
         mount("none", by(fd), "", MS_REMOUNT | MS_NOSUID | MS_NODEV)
 
 
 def cover(path: str, at: int, empty: tuple[int, int]) -> None:
-    """Mount nothing over a path in folder ``at``, which is made where it is not there."""
+    """Mount the empty folder or file of ``empty`` over ``path`` beneath the folder ``at``.
+
+    If there is nothing at ``path``, a folder is made there first, so that none can be made later.
+    Raises OSError.
+    """
     with contextlib.ExitStack() as stack:
         *folders, last = path.split("/")
         for name in folders:

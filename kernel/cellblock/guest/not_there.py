@@ -1,14 +1,16 @@
-"""What cells look for in vain and without an error: in folders, files and variables.
+"""Folders, files and variables that cells look for in vain, without an error.
 
-``glob.glob`` of a folder that cells may not read gives an empty list, so does ``os.listdir`` of one
-whose place an empty folder has taken, ``os.path.exists`` of a file in it gives False, and
-``os.getenv`` of a variable that was not passed on gives None: the cell goes on with nothing, and
-its user does not learn why. So the host is told what was looked for, each once; whether the policy
-had anything to do with it the host decides.
+If the policy hides something, some calls give an empty answer instead of an error: ``glob.glob`` of
+a folder that cells may not read, ``os.listdir`` of a folder that an empty one covers,
+``os.path.exists`` of a file in it, ``os.getenv`` of a variable that is not passed on. The cell goes
+on with nothing, and its user does not learn why. So the guest sends ``NotThere``, once for each
+thing, and the host decides whether the policy is the reason.
 
-Of files only those are told that a cell's own code asks for: libraries ask for many, to see what
-machine they are on. What is missing in a folder that can be listed is told of by nobody: most
-projects have something that is hidden by its name.
+For files, only those are sent that a cell's own code asks for, as libraries ask for many to find
+out about the machine. Names that are missing in a folder that can be listed are not sent: most
+projects have files that are hidden by their names.
+
+``setup`` calls ``watch`` once, where there is no language layer.
 """
 
 from __future__ import annotations
@@ -35,25 +37,26 @@ if TYPE_CHECKING:
 
     Tell = Callable[[messages.NotThere], None]
 
-#: Things of a kind that a session tells.
+#: Most things of each kind that a session sends, and most characters of a name.
 _MOST: Final = 500
 _LONGEST: Final = 1_000
-#: Frames between a call and whoever made it.
+#: Frames that are looked at for the caller.
 _DEEPEST: Final = 30
 _MAGIC: Final = re.compile(r"[*?\[]")
 _IMPORTS: Final = "<frozen importlib."
-#: What lists a folder, and fails where that may not be read: then the exception says it.
+#: Audit events of functions that list one folder. If it may not be read, they raise, so nothing
+#: need be sent.
 _LISTINGS: Final = frozenset({"os.listdir", "os.scandir"})
-#: Where ``%cd`` is.
+#: The file of ``%cd``.
 _CD: Final = "/IPython/core/magics/osm.py"
-#: Where the frames between a search and this module are.
+#: Files of the frames between a search and this module.
 _HOOKS: Final = frozenset({__file__, audit_hook.__file__})
 #: Methods of ``os.environ`` that look a name up in order to set it.
 _SETTERS: Final = frozenset({"setdefault", "pop"})
 
 
 def watch(tell: Tell) -> None:
-    """Tell of searches and lookups from now on; there is no way back."""
+    """Call ``tell`` for each thing that is looked for in vain, from now on and for good."""
     effects.on_search = _searches(tell)
     _note_questions(tell)
     environ: Any = os.environ
@@ -61,72 +64,79 @@ def watch(tell: Tell) -> None:
 
 
 def _searches(tell: Tell) -> Callable[[str, tuple[Any, ...]], None]:
-    told = set[str]()
+    """Return the function that handles audit events of searches."""
+    sent = set[str]()
 
     def on_search(event: str, args: tuple[Any, ...]) -> None:
-        if is_exempt() or len(told) >= _MOST:
+        if is_exempt() or len(sent) >= _MOST:
             return
         if event == "os.chdir" and not _is_magic():
             return
         try:
-            folder, seen = _searched(event, args), True
-        except OSError:  # nobody knows where the process is: too deep, or not to be looked up
+            folder = _searched(event, args)
+            seen = True
+        except OSError:  # the working folder has no path: it is too deep, or may not be looked up
             return
-        if not folder or folder in told:
+        if not folder or folder in sent:
             return
-        # A folder that has entries is not remembered: a narrower policy may empty it.
+        # A folder with entries is not remembered, since a narrower policy may empty it later.
         try:
-            found = run_exempt(_has_entries, folder)
+            is_answered = run_exempt(_has_entries, folder)
         except OSError as error:
-            found, seen = event in _LISTINGS, not isinstance(error, FileNotFoundError)
-        if found:
+            is_answered = event in _LISTINGS
+            seen = not isinstance(error, FileNotFoundError)
+        if is_answered:
             return
         direct = event == "os.chdir" or _caller()
-        # Builders look for sources wherever Python imports from, and the cell named no such folder.
+        # Builders search all folders of ``sys.path`` for sources, which the cell did not ask for.
         if direct is None or (not direct and _is_imported_from(folder)):
             return
-        told.add(folder)
+        sent.add(folder)
         tell(messages.NotThere(kind="folder", name=encodable(folder)[:_LONGEST], seen=seen))
 
     return on_search
 
 
 def _is_magic() -> bool:
-    """Whether ``%cd`` changes the folder, which prints its error; a function raises its own."""
+    """Return whether ``%cd`` changes the folder. It prints its error, where a function raises."""
     return any(frame.f_code.co_filename.endswith(_CD) for frame in _frames(sys._getframe(2)))  # noqa: SLF001
 
 
 def _note_questions(tell: Tell) -> None:
-    """Tell of files that a cell's own code asks for, and that are not there; one of a folder."""
-    told, installed = set[str](), roots()
+    """Replace functions that ask whether a file exists, so that missing files are sent.
+
+    Sends only files that a cell's own code asks for, and one in each folder.
+    """
+    folders_sent = set[str]()
+    installed = roots()
 
     def note(path: Any) -> None:
-        asked_by = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - as inspect does
-        if asked_by.startswith(installed) or is_exempt() or len(told) >= _MOST:
+        caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - as inspect does
+        if caller.startswith(installed) or is_exempt() or len(folders_sent) >= _MOST:
             return
         try:
             path = os.fsdecode(path)
         except TypeError:  # a descriptor
             return
-        # A loop asks for many of a folder. Where the process is takes long to be asked for.
+        # Checked before ``abspath``, which takes long: a loop may ask for many files of a folder.
         folder = path.rpartition("/")[0]
-        if folder not in told:
-            told.add(folder)
-            with contextlib.suppress(OSError):  # nobody knows where the process is, as above
+        if folder not in folders_sent:
+            folders_sent.add(folder)
+            with contextlib.suppress(OSError):  # the working folder has no path, as above
                 path = os.path.abspath(path)
                 tell(messages.NotThere(kind="file", name=encodable(path)[:_LONGEST]))
 
     def noting(function: Callable[..., bool]) -> Callable[..., bool]:
         @functools.wraps(function)
-        def asked(path: Any, *args: Any, **options: Any) -> bool:
+        def note_if_missing(path: Any, *args: Any, **options: Any) -> bool:
             if function(path, *args, **options):
                 return True
             note(path)
             return False
 
-        return asked
+        return note_if_missing
 
-    # Where they are defined, too: they are pickled by that name.
+    # Also in the module that defines them, by whose name they are pickled.
     for name in ("exists", "isfile", "isdir"):
         vars(posixpath)[name] = vars(genericpath)[name] = noting(vars(posixpath)[name])
     for name in ("exists", "is_file", "is_dir"):
@@ -143,18 +153,24 @@ def _has_entries(folder: str) -> bool:
 
 
 def _searched(event: str, args: tuple[Any, ...]) -> str:
-    """Return the folder that a search begins in, which has no wildcard; empty for none."""
+    """Return the folder in which a search begins, up to the first wildcard; "" if there is none.
+
+    Raises OSError.
+    """
     if event == "glob.glob/2":
         pattern, _, start, folder = args
         start = "" if start is None else start
         if folder is not None:  # a descriptor
             return ""
     elif event in _LISTINGS or event == "os.chdir":
-        pattern, start = "", "." if args[0] is None else args[0]
+        pattern = ""
+        start = "." if args[0] is None else args[0]
     elif event == "os.walk":
-        pattern, start = "", args[0]
+        pattern = ""
+        start = args[0]
     else:  # of pathlib
-        start, pattern = args[0], args[1]
+        start = args[0]
+        pattern = args[1]
     try:
         start, pattern = os.fsdecode(start), os.fsdecode(pattern)
     except TypeError:
@@ -167,27 +183,35 @@ def _searched(event: str, args: tuple[Any, ...]) -> str:
 def _lookups(
     tell: Tell, encode: Callable[[str], bytes], known: dict[bytes, bytes]
 ) -> Callable[[str], bytes]:
-    seen = set[bytes]()
+    """Return a replacement of ``os.environ.encodekey``, which every look-up of a variable calls.
+
+    ``encode`` is the original, ``known`` the environment by encoded names.
+    """
+    sent = set[bytes]()
 
     def encodekey(key: str) -> bytes:
-        """Return a variable's name as the environment has it."""
-        found = encode(key)
-        if found in known or found in seen or len(seen) >= _MOST:
-            return found
+        """Return the encoded name of a variable; send it if the environment lacks it."""
+        encoded = encode(key)
+        if encoded in known or encoded in sent or len(sent) >= _MOST:
+            return encoded
         if sys._getframe(1).f_code.co_name == "__getitem__":  # noqa: SLF001 - as inspect does
             direct = _caller()
             if direct is not None:
-                seen.add(found)
+                sent.add(encoded)
                 name = encodable(key)[:_LONGEST]
                 tell(messages.NotThere(kind="variable", name=name, direct=direct))
-        return found
+        return encoded
 
     return encodekey
 
 
 def _caller() -> bool | None:
-    """Return whether a cell's own code calls, and not a library for it; None for all others."""
-    installed, direct = roots(), True
+    """Return True if a cell's own code calls, False if a library does on its behalf.
+
+    Return None if no cell is behind the call, or it is an import or sets a variable.
+    """
+    installed = roots()
+    direct = True
     for frame in _frames(sys._getframe(2)):  # noqa: SLF001 - as inspect does
         name = frame.f_code.co_filename
         if name.startswith(_IMPORTS) or frame.f_code.co_name in _SETTERS:
@@ -201,7 +225,7 @@ def _caller() -> bool | None:
 
 
 def _is_pythons(name: str) -> bool:
-    """Whether a file is one of the modules in which the call itself is made."""
+    """Return whether a file is one of Python's modules that make the call itself."""
     folder, _, last = name.rpartition("/")
     return last in {"glob.py", "os.py", "_collections_abc.py"} or (
         folder.endswith("/pathlib") or last == "pathlib.py"

@@ -1,8 +1,16 @@
-"""What a cell shows: the guest's sys.stdout and sys.stderr, displays, results.
+"""The output of cells: sys.stdout and sys.stderr, displays and results.
 
-Text is written at once, to the pipe that programs and C code write to as well: so whatever a cell
-prints and starts stands in the order in which it happened. The host collects it. Where text goes
-another way than what came before, a mark says in which order (``wire.marks``).
+All output of a guest passes its one ``Outlet``. There are three ways to the host:
+
+    text of stdout, stderr    two pipes, to which programs and C code write as well
+    displays, results, ends   frames on the channel
+
+Python's text is written to its pipe at once, so that it keeps its order among the text of programs
+that a cell starts. The order between the three ways is said by marks (``wire.marks``).
+
+Parts: values that frames can carry (``plain``); context variables that say whose output something
+is; ``Hooks`` and the streams; the ``Outlet``; IPython's publisher, formatter and result hook; what
+the language layer changes.
 """
 
 from __future__ import annotations
@@ -41,7 +49,7 @@ if TYPE_CHECKING:
 
 def encodable(text: str) -> str:
     """Return ``text`` as a plain ``str``, with lone surrogates, which UTF-8 lacks, spelled out."""
-    text = str.__str__(text)  # of a class of a library's or a cell's, its characters
+    text = str.__str__(text)  # the characters of an object of a subclass, which may override str()
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -50,24 +58,24 @@ def encodable(text: str) -> str:
 
 
 def plain(data: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return ``data`` with every value that msgpack can't carry replaced by one that it can."""
+    """Return ``data``, with each value that msgpack can't carry replaced by one that it can."""
     return {encodable(str(key)): _plain(value) for key, value in data.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value``, as builtin types, or its ``repr``, whichever can be carried first."""
+    """Return ``value``, or it as builtin types, or its ``repr``: the first that can be carried."""
     with contextlib.suppress(Exception):
         msgspec.msgpack.encode(value)
         return value
     with contextlib.suppress(Exception):
-        found = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_builtin)
-        msgspec.msgpack.encode(found)
-        return found
+        converted = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_builtin)
+        msgspec.msgpack.encode(converted)
+        return converted
     return encodable(value if isinstance(value, str) else repr(value))
 
 
 def _builtin(value: Any) -> Any:
-    """Return what Jupyter's messages have in a value's place: ``markupsafe.Markup``, numpy's."""
+    """Return an object of a library, such as numpy's or ``markupsafe.Markup``, as a builtin."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, bytes):
@@ -77,63 +85,69 @@ def _builtin(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else list(value)
 
 
-#: The number of the cell that what is shown belongs to; 0 is whichever runs. A task takes its
-#: cell's along, a thread begins with 0, as under ipykernel.
+#: The number of the cell that output belongs to; 0 is the cell that runs. A task inherits that of
+#: its cell, a thread begins with 0, as under ipykernel.
 current_cell: ContextVar[int] = ContextVar("current_cell", default=0)
 
 
-#: The number of the subshell that code runs in; 0 is the main shell, and any other thread.
+#: The number of the subshell that code runs in; 0 in the main shell, and in threads of cells.
 current_subshell: ContextVar[int] = ContextVar("current_subshell", default=0)
 
 
-#: Whether something is being formatted, to be shown.
+#: Whether an object is being formatted for a display or result.
 is_formatting: ContextVar[bool] = ContextVar("is_formatting", default=False)
 
 
 def set_parent(parent: Any) -> Token[int]:
-    """Have what the calling thread or task shows belong to the cell that ``get_parent`` named."""
+    """Make output of the calling thread or task belong to the cell that ``parent`` names.
+
+    ``parent`` is what ``get_parent`` returned. Return a token that undoes this.
+    """
     number = parent.get("header", {}).get("cell", 0)
     return current_cell.set(number if type(number) is int and 0 <= number < 1 << 31 else 0)
 
 
 class Hooks(threading.local):
-    """What a thread's output passes before it is sent, as ipykernel's: each hook gets a message.
+    """Hooks that a thread's output passes before it is sent, as under ipykernel.
 
-    It returns the message that goes on, or None if it has dealt with it.
+    Each hook gets a message, and returns the message that goes on, or None if it has handled it.
     """
 
     def __init__(self) -> None:
         self._hooks: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = []
 
     def register_hook(self, hook: Any) -> None:
-        """Have what the calling thread shows from now on pass ``hook``."""
+        """Pass the output of the calling thread through ``hook`` from now on."""
         self._hooks.append(hook)
 
     def unregister_hook(self, hook: Any) -> bool:
-        """Undo that; return whether it had been done."""
-        found = hook in self._hooks
-        if found:
+        """Remove a hook of the calling thread; return whether it was registered."""
+        registered = hook in self._hooks
+        if registered:
             self._hooks.remove(hook)
-        return found
+        return registered
 
     def passed(self, kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the content of a message as the hooks leave it."""
+        """Return the content of a message after all hooks, or None if one has handled it."""
         if not self._hooks:
             return content
         header = {"msg_id": "", "msg_type": kind}
         message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
         for hook in tuple(self._hooks):
-            if (left := hook(header | message)) is None:
+            if (changed := hook(header | message)) is None:
                 return None
-            message = left
+            message = changed
         return dict(message["content"])
 
 
 class OutStream(io.TextIOBase):
-    """What libraries know ``sys.stdout`` of a notebook by: it is no terminal, but shows text."""
+    """The base class of ``sys.stdout`` and ``sys.stderr``, by which libraries know a notebook.
+
+    It is found as ``ipykernel.iostream.OutStream``.
+    """
 
     encoding = "UTF-8"
-    errors = "backslashreplace"  # as lone surrogates are written
+    errors = "backslashreplace"  # how ``Outlet.add`` writes lone surrogates
 
     def writable(self) -> bool:
         """Return True."""
@@ -148,11 +162,14 @@ OutStream.__module__ = "ipykernel.iostream"
 
 
 def out_stream(name: messages.StreamName, outlet: Outlet) -> io.TextIOBase:
-    """Return ``sys.stdout`` or ``sys.stderr``, whose other end is the front end.
+    """Make ``sys.stdout`` or ``sys.stderr`` of a guest.
 
-    The outlet is held in a closure: cells get hold of the stream, and it knows the channel.
+    The outlet, which leads to the channel, is in a closure: cells can read the stream's attributes.
     """
-    add, send, is_own, fd = outlet.add, outlet.flush, outlet.is_own, outlet.fileno(name)
+    add = outlet.add
+    send = outlet.flush
+    is_own = outlet.is_own
+    fd = outlet.fileno(name)
     hooks = Hooks()
 
     class Stream(OutStream):
@@ -172,19 +189,19 @@ def out_stream(name: messages.StreamName, outlet: Outlet) -> io.TextIOBase:
             return len(text)
 
         def flush(self) -> None:
-            """Leave nothing behind: only a process that a cell forked keeps half a line."""
+            """Write half a line that a process forked by a cell has kept; a guest keeps none."""
             send()
 
         def fileno(self) -> int:
             """Return a descriptor of the same pipe.
 
-            It is another than that of C code, as under ipykernel: libraries (wurlitzer) put a pipe
-            of theirs in the place of that one, and write here what comes through.
+            It is not 1 or 2, to which C code writes. As under ipykernel, libraries (wurlitzer)
+            replace these by a pipe of theirs, and write to this stream what comes through it.
             """
             return fd
 
         def _is_master_process(self) -> bool:
-            """Whether no cell forked this process, by ipykernel's name for the question."""
+            """Return False in a process that a cell forked. Libraries call this, as ipykernel's."""
             return is_own()
 
     Stream.__name__, Stream.__module__ = OutStream.__name__, OutStream.__module__
@@ -192,7 +209,7 @@ def out_stream(name: messages.StreamName, outlet: Outlet) -> io.TextIOBase:
 
 
 class _Bytes(io.RawIOBase):
-    """``sys.stdout.buffer``: bytes are read as utf-8."""
+    """``sys.stdout.buffer``: decodes bytes as UTF-8 and writes the text."""
 
     def __init__(self, text: io.TextIOBase) -> None:
         self._text = text
@@ -206,15 +223,15 @@ class _Bytes(io.RawIOBase):
         return len(blob)
 
 
-#: Where C code, and programs, write.
+#: The descriptors to which C code and programs write.
 _FDS: Final[dict[messages.StreamName, int]] = {"stdout": 1, "stderr": 2}
 _OTHER: Final[dict[messages.StreamName, messages.StreamName]] = {
     "stdout": "stderr",
     "stderr": "stdout",
 }
-#: Above those that have numbers of their own (``guest.setup``).
+#: Lowest number of a copied descriptor: above those with fixed numbers (``guest.setup``).
 _LOWEST: Final = 6
-#: Before cells can put something else in its place.
+# Taken before cells can replace them.
 _write: Final = os.write
 _thread_id: Final = threading.get_native_id
 
@@ -225,77 +242,86 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 class Outlet:
-    """The way out of a guest: text to its pipes, anything else to the channel, marks in both.
+    """Sends the output of a guest: text to its pipes, the rest to the channel, marks to both.
 
-    A process that a cell forked writes its text to its own stdout and stderr, in whole lines.
+    In a process that a cell forked, text goes to stdout and stderr in whole lines, and nothing goes
+    to the channel, which belongs to the parent.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        #: Of the same pipes as stdout and stderr: what a cell puts in the place of those is not
-        #: written to. The second ones are for cells.
-        self._own = {name: _twin(fd) for name, fd in _FDS.items()}
-        self._filenos = {name: _twin(fd) for name, fd in _FDS.items()}
-        #: Marks, numbered.
+        #: Copies of the descriptors of stdout and stderr. A cell may replace the original ones,
+        #: which must not redirect our text. The second copies are given to cells.
+        self._own = {name: _duplicate(fd) for name, fd in _FDS.items()}
+        self._filenos = {name: _duplicate(fd) for name, fd in _FDS.items()}
+        #: The numbers of marks.
         self._numbers = itertools.count(1)
         #: The stream that was written to last, and the number of the cell that runs.
         self._last: messages.StreamName = "stdout"
         self._cell = 0
-        #: Threads, by the OS kernel's ids, that cells which have ended left running.
+        #: Ids (of the OS kernel) of threads that ended cells have left running.
         self._left_running = frozenset[int]()
-        #: A program, or a fork, may be writing as well: each line has its place among its lines.
-        self._beside = False
-        #: In a process that a cell forked: the beginning of a line.
+        #: A program or a forked process may write, too. Every write then gets a mark, so that its
+        #: place among that text is known.
+        self._others_write = False
+        #: In a process that a cell forked: the beginning of a line, until the line is complete.
         self._begun: dict[messages.StreamName, bytes] = {"stdout": b"", "stderr": b""}
         os.register_at_fork(after_in_child=self._forget_lines)
 
     def is_own(self) -> bool:
-        """Whether this is the guest, and no process that a cell forked."""
+        """Return whether this process is the guest, and was not forked by a cell."""
         return not self._channel.is_parents
 
     def fileno(self, name: messages.StreamName) -> int:
-        """Return the descriptor that cells know a stream by."""
+        """Return the descriptor of a stream that is given to cells."""
         return self._filenos[name]
 
     def begin(self, cell: int) -> None:
-        """Begin a cell of this number; 0 is a cell without a number, a handler, or no cell."""
+        """Note that a cell begins; 0 is a cell without a number, a comm handler, or no cell."""
         self._cell = cell
-        self._beside = self._beside and _has_children()
+        self._others_write = self._others_write and _has_children()
 
     def cell_ended(self) -> None:
-        """Note which threads the cell left running, after its end was sent."""
+        """Note which threads the cell left running. Called after its ``Done`` was sent."""
         self._left_running = frozenset(
-            one.native_id or 0 for one in threading.enumerate() if _runs_code_of_a_cell(one)
+            thread.native_id or 0
+            for thread in threading.enumerate()
+            if _runs_code_of_a_cell(thread)
         )
 
     def program_starts(self) -> None:
-        """Mark what was written before a program, or a fork, that is started now."""
-        self._beside = True
+        """Mark the end of what was written before a program or a fork that starts now."""
+        self._others_write = True
         if not self._channel.is_parents:
             self._mark(marks.PLAIN)
 
     def add(self, kind: messages.StreamName, text: str) -> None:
-        """Write ``text`` to the stream ``kind``."""
+        """Write ``text`` to the stream ``kind``.
+
+        Usually writes nothing but the text. Puts a mark before it if the order would not be clear
+        otherwise, or if the text belongs to another cell than the one that runs.
+        """
         data = str.encode(text, "utf-8", "backslashreplace")
         if self._channel.is_parents:
             self._add_to_line(kind, data)
             return
-        cell, subshell = current_cell.get(), current_subshell.get()
+        cell = current_cell.get()
+        subshell = current_subshell.get()
         late = not cell and self._left_running and _thread_id() in self._left_running
         is_others = late or subshell or cell not in (0, self._cell)
-        if is_others or kind != self._last or self._beside:
+        if is_others or kind != self._last or self._others_write:
             self._last = kind
             number = next(self._numbers)
             _write_all(self._own[_OTHER[kind]], marks.encode(marks.PLAIN, number))
             if is_others:
-                whose = marks.LATE if late else marks.TEXT
-                data = marks.encode(whose, number, cell, subshell) + data + marks.END
+                mark_kind = marks.LATE if late else marks.TEXT
+                data = marks.encode(mark_kind, number, cell, subshell) + data + marks.END
             else:
                 data = marks.encode(marks.TEXT, number) + data
         _write_all(self._own[kind], data)
 
     def _mark(self, kind: int) -> int:
-        """Mark a moment in both pipes; return its number."""
+        """Write the same mark to both pipes; return its number."""
         number = next(self._numbers)
         mark = marks.encode(kind, number)
         for fd in self._own.values():
@@ -303,24 +329,31 @@ class Outlet:
         return number
 
     def _add_to_line(self, kind: messages.StreamName, data: bytes) -> None:
-        whole, end, rest = (self._begun[kind] + data).rpartition(b"\n")
+        """Write whole lines, and keep the rest. Used in a process that a cell forked."""
+        lines, end, rest = (self._begun[kind] + data).rpartition(b"\n")
         self._begun[kind] = rest
-        _write_all(_FDS[kind], whole + end)
+        _write_all(_FDS[kind], lines + end)
 
     def flush(self) -> None:
-        """Write what a process that a cell forked has begun of a line."""
+        """Write the beginning of a line that a process forked by a cell has kept."""
         for kind, fd in _FDS.items():
             data, self._begun[kind] = self._begun[kind], b""
             _write_all(fd, data)
 
     def marked(self, message: Any) -> Any:
-        """Return ``message`` with its place among what was written; a forked process has none."""
+        """Mark the present place in both pipes; return ``message`` with the mark's number.
+
+        A process that a cell forked writes no marks.
+        """
         if self._channel.is_parents:
             return message
         return msgspec.structs.replace(message, mark=self._mark(marks.MESSAGE))
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send ``message``, what is shown in its place; of a forked process, what is text of it."""
+        """Send ``message`` to the host, with a mark if its place among text matters.
+
+        A process that a cell forked can't use the channel: it prints the plain text of a display.
+        """
         if self._channel.is_parents:
             data = message.data if isinstance(message, messages.Display | messages.Result) else {}
             if "text/plain" in data:
@@ -334,9 +367,13 @@ class Outlet:
         self._channel.send(message)
 
     def show(self, kind: type[msgspec.Struct], data: Mapping[str, Any], **fields: Any) -> None:
-        """Send a bundle, falling back to its plain form where it can't be carried."""
+        """Send a mime bundle in a message of type ``kind``.
+
+        If msgpack can't carry some value, the value's plain form is sent (``plain``). If the bundle
+        is too large, a note is sent instead.
+        """
         data, metadata = dict(data), dict(fields.pop("metadata", None) or {})
-        # The host takes names that are text alone; IPython's kernels make text of others.
+        # The host accepts only text as names. IPython's kernels make text of other objects.
         data, fields["metadata"] = (
             {key if type(key) is str else str(key): value for key, value in part.items()}
             for part in (data, metadata)
@@ -351,7 +388,7 @@ class Outlet:
             self.send(kind(data=plain(data), **fields))
 
     def end(self, done: messages.Done) -> None:
-        """Send a cell's end, whatever its parts hold."""
+        """Send a cell's ``Done``. Parts that can't be carried are replaced, so that it is sent."""
         flush_c()
         try:
             try:
@@ -367,18 +404,20 @@ class Outlet:
             self.send(msgspec.structs.replace(done, user_expressions=values, payload=[]))
 
     def stand_on_own_pipes(self) -> None:
-        """Write to what stdout and stderr are now: in a copy, which has pipes of its own."""
+        """Write to the present stdout and stderr. Called in a copy, which has pipes of its own."""
         for name, fd in _FDS.items():
-            for twin in (self._own[name], self._filenos[name]):
-                os.dup2(fd, twin, inheritable=False)
+            for duplicate in (self._own[name], self._filenos[name]):
+                os.dup2(fd, duplicate, inheritable=False)
 
     def _forget_lines(self) -> None:
+        """Forget the beginning of a line, in a forked process: its parent writes it."""
         self._begun = dict.fromkeys(self._begun, b"")
 
 
-# C's own stdout, and Python's, which are full before they are written where they are no terminal.
+# C's stdout and ``sys.__stdout__``. Unless they are a terminal, they are written only when their
+# buffer is full, which would lose the order.
 
-#: _IOLBF of setvbuf(3), of glibc, musl and macOS.
+#: _IOLBF of setvbuf(3), the same in glibc, musl and macOS.
 _LINES: Final = 1
 _c: Final = ctypes.CDLL(None)
 _setvbuf, _fflush = _c.setvbuf, _c.fflush
@@ -391,12 +430,12 @@ def _c_stdout() -> ctypes.c_void_p | None:
     return None
 
 
-#: Looked up before the language layer is in force.
+#: Looked up in the zygote, before the language layer is in force.
 _stdout: Final = _c_stdout()
 
 
 def write_lines() -> None:
-    """Have C code in this process, and ``sys.__stdout__``, write each line when it ends."""
+    """Make C code in this process, and ``sys.__stdout__``, write each line when it is complete."""
     if _stdout is not None:
         _setvbuf(_stdout, None, _LINES, ctypes.c_size_t(0))
     if isinstance(sys.__stdout__, io.TextIOWrapper):
@@ -404,17 +443,19 @@ def write_lines() -> None:
 
 
 def flush_c() -> None:
-    """Write what C code has begun of a line."""
+    """Write the beginning of a line that C code has kept in its buffer."""
     if _stdout is not None:
         _fflush(_stdout)
 
 
 def _runs_code_of_a_cell(thread: threading.Thread) -> bool:
-    """Whether a thread does what a cell wrote, and nothing that any cell may hand to it.
+    """Return whether a thread runs a function or class of a cell, so that its text is that cell's.
 
-    Threads that libraries wrote, those of pools among them, print for whoever gives them work.
+    Threads that run a library's code, such as those of pools, print on behalf of whichever cell
+    gives them work.
     """
-    target = thread.__dict__.get("_target") or thread.__dict__.get("function")  # of a Timer
+    # A Timer has its function under another name.
+    target = thread.__dict__.get("_target") or thread.__dict__.get("function")
     while type(target) is functools.partial:
         target = target.func
     if type(target) in (FunctionType, MethodType):
@@ -422,16 +463,16 @@ def _runs_code_of_a_cell(thread: threading.Thread) -> bool:
     return target is None and type(thread).__module__ == "__main__"
 
 
-def _twin(fd: int) -> int:
+def _duplicate(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
 
 
-#: Before copies are hidden from it (``guest.children``); macOS has none before Python 3.13.
+#: Taken before ``guest.children`` hides copies from it. macOS lacks it before Python 3.13.
 _waitid: Final = getattr(os, "waitid", None)
 
 
 def _has_children() -> bool:
-    """Whether this process has a child, a copy that waits among them; nobody's end is taken."""
+    """Return whether this process has a child, including waiting copies. Reaps none."""
     if _waitid is None:
         return True
     try:
@@ -464,13 +505,13 @@ class Publisher(DisplayPublisher):
         """Send one bundle to the front end."""
         kind = "update_display_data" if update else "display_data"
         content = {"data": data, "metadata": metadata or {}, "transient": transient or {}}
-        if (found := self._hooks.passed(kind, content)) is None:
+        if (passed := self._hooks.passed(kind, content)) is None:
             return
-        display_id = found["transient"].get("display_id")
+        display_id = passed["transient"].get("display_id")
         self.out.show(
             messages.Display,
-            found["data"],
-            metadata=found["metadata"],
+            passed["data"],
+            metadata=passed["metadata"],
             display_id=None if display_id is None else str(display_id),
             update=update,
             cell=current_cell.get(),
@@ -478,13 +519,16 @@ class Publisher(DisplayPublisher):
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: FBT002 - IPython's signature
         """Clear the running cell's output."""
-        found = self._hooks.passed("clear_output", {"wait": bool(wait)})
-        if found is not None:
-            self.out.send(messages.Clear(wait=bool(found["wait"])))
+        passed = self._hooks.passed("clear_output", {"wait": bool(wait)})
+        if passed is not None:
+            self.out.send(messages.Clear(wait=bool(passed["wait"])))
 
 
 class Formatter(DisplayFormatter):
-    """Makes the bundles of displays and results, and notes it, for an error meanwhile."""
+    """Makes the bundles of displays and results.
+
+    Sets ``is_formatting`` meanwhile, so that an error is known to come from formatting.
+    """
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
         """Return the data and metadata of a bundle."""
@@ -504,17 +548,18 @@ class ResultHook(DisplayHook):
         super().__init__(*args, **kwargs)
         #: Subshells in which a result is being formatted.
         self._formatting = set[int]()
-        #: Whether the value of the running cell is asked for, and what it is, encoded.
-        self.is_asked, self.value = False, messages.NOTHING
+        #: Whether the host wants the value of the running cell, and that value, encoded.
+        self.is_asked = False
+        self.value = messages.NOTHING
 
     @property
     def is_formatting(self) -> bool:
-        """Whether the calling thread's cell formats its result."""
+        """Whether the calling thread's cell is formatting its result."""
         return current_subshell.get() in self._formatting
 
     @property
     def prompt_count(self) -> int:
-        """The number of the cell that shows a result: another may run beside it."""
+        """The number of the calling cell, beside which another may run in a subshell."""
         number = current_cell.get()
         return number or int(super().prompt_count)
 
@@ -527,7 +572,7 @@ class ResultHook(DisplayHook):
         return ";" in last and bool(self.semicolon_at_end_of_expression(cell))
 
     def compute_format_data(self, result: Any) -> Any:
-        """Format the result; note that it is done, for an error meanwhile."""
+        """Format the result; ``is_formatting`` says so meanwhile."""
         subshell = current_subshell.get()
         self._formatting.add(subshell)
         try:
@@ -536,11 +581,11 @@ class ResultHook(DisplayHook):
             self._formatting.discard(subshell)
 
     def fill_exec_result(self, result: Any) -> None:
-        """Encode the result where it is asked for, and is little data."""
+        """Keep the result, and encode it if the host wants it and it is little data."""
         super().fill_exec_result(result)
         if self.is_asked:
             self.value = messages.NOTHING
-            with contextlib.suppress(Exception):  # it is no data, or changes meanwhile
+            with contextlib.suppress(Exception):  # it is not data, or changes meanwhile
                 self.value = arrays.encode_small(result)
 
     def write_output_prompt(self) -> None:
@@ -566,14 +611,18 @@ ResultHook.__name__ = ResultHook.__qualname__ = "ZMQShellDisplayHook"
 Publisher.__module__ = ResultHook.__module__ = "ipykernel.zmqshell"
 
 
-# What streams and printers do under the language layer.
+# Streams and printers under the language layer.
 
 
 def stream_in_force(name: str) -> object:
-    """Return ``sys.stdout`` or ``sys.stderr`` as cells see it: it writes to the one in force."""
+    """Return the ``sys.stdout`` or ``sys.stderr`` of cells, which writes to the real one.
+
+    That is looked up at each write, since it may be replaced, as by %%capture.
+    """
 
     class Stream(io.TextIOBase):
-        encoding, errors = "utf-8", "backslashreplace"
+        encoding = "utf-8"
+        errors = "backslashreplace"
 
         def write(self, text: str) -> Any:
             return getattr(sys, name).write(text)
@@ -589,25 +638,28 @@ def stream_in_force(name: str) -> object:
 
 
 def harden_printers() -> None:
-    """Have pretty printers keep the rules, whoever calls them: a cell may derive from one.
+    """Make pretty printers keep the rules, whoever calls them, as a cell may derive from one.
 
-    They read attributes as cells may, and show a namespace that cells may hold. ``_repr_pretty_``
-    gets a printer whose tables are copies: the shell's own outlive a cell.
+    They then read only attributes that cells may read, and show namespaces as cells may see them.
+    ``_repr_pretty_`` gets a printer whose tables are copies, because the shell's own tables outlive
+    the cell.
     """
-    simple, name = pprint.PrettyPrinter, "_pprint_simplenamespace"
-    setattr(simple, name, of_whole(vars(simple)[name]))
-    vars(simple)["_dispatch"][SimpleNamespace.__repr__] = vars(simple)[name]
+    plain_printer = pprint.PrettyPrinter
+    name = "_pprint_simplenamespace"
+    setattr(plain_printer, name, of_whole(vars(plain_printer)[name]))
+    vars(plain_printer)["_dispatch"][SimpleNamespace.__repr__] = vars(plain_printer)[name]
     vars(pprint)["getattr"] = library_getattr
     printer: Any = pretty.RepresentationPrinter
-    make, printers = printer.__init__, vars(pretty)["_type_pprinters"]
+    original_init = printer.__init__
+    printers = vars(pretty)["_type_pprinters"]
 
-    def make_with_copies(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
+    def init_with_copies(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
         for table in ("singleton_pprinters", "type_pprinters", "deferred_pprinters"):
             setattr(self, table, dict(getattr(self, table)))
 
-    printer.__init__ = make_with_copies
+    printer.__init__ = init_with_copies
     printers[SimpleNamespace] = of_whole(printers[SimpleNamespace], 0)
     vars(pretty)["getattr"] = library_getattr
-    for kind in printer.__mro__:
-        freeze(kind)
+    for base in printer.__mro__:
+        freeze(base)

@@ -1,8 +1,8 @@
-"""``pip install`` in a cell: a line where all of it is installed, else what to do instead.
+"""``pip install`` in a cell: answered without running pip, which would fail.
 
-Notebooks install what they need in their first cell, and cells can install nothing. Whatever way a
-cell spells it, what is installed as asked gets one line, as pip's own; for the rest there is a
-sentence instead of pip's errors.
+Many notebooks install what they need in their first cell, but cells can't install packages. If all
+requirements are met, the answer is one line like pip's own. Otherwise it says what to do instead of
+showing pip's errors. Covers ``!pip``, ``!!pip``, ``%pip`` and lines of ``%%bash``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _PIP: Final = (
     r"\s*(?:(?:/usr/bin/env\s+)?['\"]?[^\s'\"]*python[\d.]*['\"]?\s+-m\s+|uv\s+)?"
     r"(?:[^\s'\"]*/)?pip[\d.]*\s+"
 )
-#: One command of a shell escape, with what it sends elsewhere; no list of commands. A version that
-#: is not quoted (``numpy>=2``) is one: the shell would write to a file of that name.
+#: A single command of a shell escape and its redirections; lists of commands don't match. An
+#: unquoted version (``numpy>=2``) is taken for a version, though a shell would write to a file.
 _PIP_INSTALL: Final = re.compile(
     rf"{_PIP}install\b"
     r"(?P<arguments>(?:[^;|&<>`$'\"]|(?<=[\w\]])[<>]=?(?=\d)|'[^']*'|\"[^\"`$]*\")*?)"
     r"(?P<elsewhere>(?:\s*[12]?>+\s*(?:&1|/dev/null)\s*)*)"
 )
-#: What has pip list all folders of ``sys.path``: one that it may not list ends it.
+#: Commands for which pip lists all folders of ``sys.path``. It fails at one that it may not list.
 _PIP_LIST: Final = re.compile(rf"{_PIP}(?:check|freeze|list|show)\b")
-#: Options of pip's that take a value.
+#: Options of pip that take a value.
 _WITH_VALUE: Final = frozenset(
     "-c -i -f -t --constraint --extra-index-url --find-links --index-url --no-binary --only-binary "
     "--prefix --progress-bar --python-version --platform --root --target --timeout --trusted-host "
@@ -40,19 +40,19 @@ _WITH_VALUE: Final = frozenset(
 _REQUIREMENT_FILE: Final = re.compile(r"(?:-r|--requirement)(?:=?(?P<path>.+))?")
 _QUIET: Final = re.compile(r"-q+|--quiet")
 _EDITABLE: Final = ("-e", "--editable")
-#: Of a file of requirements.
+#: Most characters of a requirements file that are read.
 _MOST_REQUIREMENTS: Final = 100_000
 
 
 class Answer(NamedTuple):
-    """What is said in place of running a command, and whether it did what it was to do."""
+    """The text that replaces the command's output, and whether the command counts as successful."""
 
     text: str
     success: bool
 
 
 def answer_pip(command: str) -> Answer | None:
-    """Return what to say to a command of a shell escape; None to all but some of pip's."""
+    """Return the answer to a command of a shell escape, or None if the command must be run."""
     if _PIP_LIST.match(command) and (closed := [path for path in sys.path if _is_closed(path)]):
         names = ", ".join(map(json.dumps, closed))
         text = (
@@ -60,23 +60,24 @@ def answer_pip(command: str) -> Answer | None:
             f" In the policy:\n    add.filesystem_read_roots = [{names}]\n"
         )
         return Answer(text, success=False)
-    found = _PIP_INSTALL.fullmatch(command.rstrip())
-    if found is None:
+    match = _PIP_INSTALL.fullmatch(command.rstrip())
+    if match is None:
         return None
     try:
-        words = shlex.split(found["arguments"], comments=True)
-        wanted = list(_requirements(words))
+        words = shlex.split(match["arguments"], comments=True)
+        required = list(_requirements(words))
     except (OSError, ValueError):
-        return None  # pip says what is wrong with it
-    if not wanted:
+        return None  # pip itself says what is wrong
+    if not required:
         return None
-    installed = {text: _installed(text) for text in wanted}
-    missing = [text for text, found in installed.items() if found is None]
+    installed = {text: _installed(text) for text in required}
+    missing = [text for text, match in installed.items() if match is None]
     if not missing:
-        there = ", ".join(filter(None, installed.values())) or "nothing is asked for here"
-        silent = re.search(r"(?<!2)>", found["elsewhere"]) or any(map(_QUIET.fullmatch, words))
-        return Answer("" if silent else f"Requirement already satisfied: {there}\n", success=True)
-    names, allowed = shlex.join(missing), ", ".join(map(json.dumps, missing))
+        have = ", ".join(filter(None, installed.values())) or "nothing is asked for here"
+        silent = re.search(r"(?<!2)>", match["elsewhere"]) or any(map(_QUIET.fullmatch, words))
+        return Answer("" if silent else f"Requirement already satisfied: {have}\n", success=True)
+    names = shlex.join(missing)
+    allowed = ", ".join(map(json.dumps, missing))
     text = (
         f"Cells can't install packages, and this is not installed as asked: {', '.join(missing)}\n"
         f"In a terminal: {shlex.quote(sys.executable)} -m pip install {names}\n"
@@ -87,19 +88,20 @@ def answer_pip(command: str) -> Answer | None:
 
 
 def answer_in_script(script: str) -> str:
-    """Return a script of a shell in which the lines that ``answer_pip`` answers say that instead.
+    """Return a shell script in which each line that ``answer_pip`` answers prints the answer.
 
-    A script with a here-document stays as it is: a line may be text there.
+    A script with a here-document is returned unchanged, since a line may be text there.
     """
     if "pip" not in script or "<<" in script:
         return script
-    lines, continued = list[str](), False
+    lines = list[str]()
+    continued = False
     for line in script.split("\n"):
-        said = None if continued or line.endswith("\\") else answer_pip(line)
+        answer = None if continued or line.endswith("\\") else answer_pip(line)
         continued = line.endswith("\\")
-        if said is not None:
-            end = "" if said.success else " >&2; false"
-            line = f"printf %s {shlex.quote(said.text)}{end}"  # noqa: PLW2901 - what stands for it
+        if answer is not None:
+            end = "" if answer.success else " >&2; false"
+            line = f"printf %s {shlex.quote(answer.text)}{end}"  # noqa: PLW2901 - replaces the line
         lines.append(line)
     return "\n".join(lines)
 
@@ -108,7 +110,7 @@ _SHELLS: Final = ("bash", "sh", "zsh", "dash")
 
 
 def patch_scripts(module: Any) -> None:
-    """Have ``%%bash`` and its like, of IPython's ``module``, answer pip as ``!`` does."""
+    """Make ``%%bash`` and the like answer pip as ``!`` does. ``module`` is IPython's."""
     original = module.ScriptMagics.shebang
 
     @functools.wraps(original)
@@ -121,6 +123,7 @@ def patch_scripts(module: Any) -> None:
 
 
 def _is_closed(folder: str) -> bool:
+    """Return whether a folder may not be listed."""
     try:
         os.scandir(folder or ".").close()
     except OSError as error:
@@ -129,14 +132,15 @@ def _is_closed(folder: str) -> bool:
 
 
 def _requirements(words: list[str]) -> Iterator[str]:
-    at = iter(words)
-    for word in at:
+    """Yield the requirements among pip's arguments. Raises OSError, ValueError."""
+    remaining = iter(words)
+    for word in remaining:
         if file := _REQUIREMENT_FILE.fullmatch(word):
-            yield from _requirements_of_file(file["path"] or next(at, ""))
+            yield from _requirements_of_file(file["path"] or next(remaining, ""))
         elif word in _EDITABLE:
-            yield next(at, "")
+            yield next(remaining, "")
         elif word in _WITH_VALUE:
-            next(at, None)
+            next(remaining, None)
         elif not word.startswith("-"):
             yield word
 
@@ -151,23 +155,23 @@ def _requirements_of_file(path: str) -> Iterator[str]:
 
 
 def _installed(text: str) -> str | None:
-    """Return name and version of what a requirement asks for, None if that is not installed.
+    """Return the name and version of the package that meets a requirement, or None.
 
-    Empty for a requirement that is none here, by its marker.
+    Return "" if the requirement does not apply here, by its marker.
     """
-    # A tenth of what a zygote imports, for one kind of cell.
+    # Imported here: a tenth of what a zygote imports, for one kind of cell.
     from importlib import metadata  # noqa: PLC0415 - as said
 
     from packaging import markers, requirements  # noqa: PLC0415 - as said
 
     not_there = metadata.PackageNotFoundError
     try:
-        wanted = requirements.Requirement(text)
-        if wanted.marker is not None and not wanted.marker.evaluate():
+        requirement = requirements.Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate():
             return ""
-        version = metadata.version(wanted.name)
+        version = metadata.version(requirement.name)
     except (requirements.InvalidRequirement, markers.UndefinedEnvironmentName, not_there):
         return None
-    if wanted.url or not wanted.specifier.contains(version, prereleases=True):
+    if requirement.url or not requirement.specifier.contains(version, prereleases=True):
         return None
-    return f"{wanted.name} {version}"
+    return f"{requirement.name} {version}"

@@ -1,12 +1,15 @@
-"""The attempts that prove locks, each with its positive control: one table, tried at two depths.
+"""Probes: attempts that prove locks, each with its positive control, in one table (``PROBES``).
 
-Each guest tries some of them once it has taken its locks, on what every machine has (``at_start``,
-``confine.witness``). All are tried by guests that ``cellblock doctor`` has start for it and end
-(``LockTrial``), on what the host has made for the trial (``wire.messages.Trial``).
+They are tried in two ways. Each guest tries some once it has taken its locks, on files and sockets
+that every machine has (``at_start``, called by ``confine.witness``). ``cellblock doctor`` tries all
+of them: the host starts guests that make a ``LockTrial`` and end, on files, sockets and processes
+that the host has made for the trial (``wire.messages.Trial``).
 
-An attempt raises OSError where it is refused and returns where it is not; a control raises where
-what is allowed does not work either. Each is harmless should it succeed. What a row says of
-capabilities is judged by the host (``backends.report``).
+An attempt raises OSError if it is refused, and returns if it is not. A control does something that
+is allowed, and raises if that fails, too. No attempt does harm if it succeeds. The host decides
+what the results mean for a capability (``backends.report``).
+
+First the attempts, then the table, then ``LockTrial``.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-# Attempts on files: to read, write, make, move and link what this guest may not.
+# Attempts on files: to read, write, make, move and link files that this guest may not.
 
 
 def _read(path: str) -> None:
@@ -85,16 +88,16 @@ def _read_by_link(w: Trial) -> None:
 
 
 def _write_on_import_path(_w: Trial) -> None:
-    """Make a file without a name wherever modules come from. Raises what the last refusal was."""
-    refused: OSError | None = None
+    """Try to make a file without a name in each folder of ``sys.path``. Raises the last refusal."""
+    refusal: OSError | None = None
     for folder in filter(os.path.isdir, sys.path):
         try:
             os.close(os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o600))
         except OSError as error:
-            refused = error
+            refusal = error
         else:
             return
-    raise refused or OSError(errno.EOPNOTSUPP, "there is no such folder")
+    raise refusal or OSError(errno.EOPNOTSUPP, "there is no such folder")
 
 
 def _use_inherited(w: Trial) -> None:
@@ -102,7 +105,7 @@ def _use_inherited(w: Trial) -> None:
         raise OSError(errno.EBADF, "its number is another descriptor's by now")
 
 
-# Attempts on the network: to reach the host's own listeners by every way that there is.
+# Attempts on the network: to reach the host's own listeners in every way.
 
 MSG_FASTOPEN: Final = 0x20000000
 IPPROTO_MPTCP: Final = 262
@@ -111,50 +114,51 @@ _TIMEOUT: Final = 2.0
 
 
 @contextlib.contextmanager
-def _made(family: int, kind: int, protocol: int = 0) -> Iterator[_socket.socket]:
-    with contextlib.closing(_socket.socket(family, kind, protocol)) as made:
-        made.settimeout(_TIMEOUT)
-        yield made
+def _new_socket(family: int, kind: int, protocol: int = 0) -> Iterator[_socket.socket]:
+    with contextlib.closing(_socket.socket(family, kind, protocol)) as sock:
+        sock.settimeout(_TIMEOUT)
+        yield sock
 
 
 def _tcp(w: Trial, protocol: int = 0, port: str = "tcp") -> None:
-    with _made(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
+    with _new_socket(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
         sock.connect(("127.0.0.1", w.ports[port]))
 
 
 def _fast_open(w: Trial) -> None:
-    with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.settimeout(None)  # it would not wait for the answer
+    with _new_socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.settimeout(None)  # with a timeout it would not wait for the answer
         sock.sendto(b"x", MSG_FASTOPEN, ("127.0.0.1", w.ports["tcp_fast_open"]))
 
 
 def _udp(w: Trial) -> None:
-    with _made(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    with _new_socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect(("127.0.0.1", w.ports["udp"]))
-        # Where nobody listens, in a network of the guest's own, the second says so.
+        # If nobody listens, as in a network of the guest's own, the second raises.
         sock.send(b"x")
         sock.send(b"x")
 
 
 def _unix(w: Trial, name: str) -> None:
-    with _made(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+    with _new_socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.connect(w.sockets[name])
 
 
 def _netlink(_w: Trial) -> None:
-    with _made(socket.AF_NETLINK, socket.SOCK_RAW):
+    with _new_socket(socket.AF_NETLINK, socket.SOCK_RAW):
         pass
 
 
 def _listen(w: Trial) -> None:
-    """Listen, which shows a lock too where nobody hears it: in a network of the guest's own.
+    """Listen for connections. Counts as refused, too, in a network of the guest's own.
 
-    That it is one shows a port that is free, though the host listens there; or one that is refused
-    before anybody looks whether it is free, since cells listen at other ports (``Plan.bound``).
+    There, nobody outside can connect. The network is the guest's own if a port at which the host
+    listens is free. It may also be refused before that is looked at, because cells may listen at
+    other ports only (``Plan.bound``).
     """
-    with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
+    with _new_socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.listen()
-    with _made(socket.AF_INET, socket.SOCK_STREAM) as sock:
+    with _new_socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         try:
             sock.bind(("127.0.0.1", w.ports["tcp"]))
         except PermissionError:
@@ -164,39 +168,39 @@ def _listen(w: Trial) -> None:
     raise OSError(errno.ENETUNREACH, "it is a network of its own")
 
 
-def _called(w: Trial, name: str, host: str = "127.0.0.1") -> socket.socket:
+def _connect(w: Trial, name: str, host: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection((host, w.ports[name]), _TIMEOUT)
 
 
 def _call_listed(w: Trial) -> None:
-    with _called(w, "listed") as sock:
+    with _connect(w, "listed") as sock:
         sock.sendall(b"x")
 
 
 def _turn(w: Trial) -> None:
-    """Undo a connection, and connect again to somebody else."""
-    import ctypes  # noqa: PLC0415 - the host reads this module too, and a Python may be without
+    """Dissolve a connection to a listed host, and connect the same socket elsewhere."""
+    import ctypes  # noqa: PLC0415 - the host imports this module too, and its Python may lack it
 
     connect = ctypes.CDLL(None, use_errno=True).connect
     nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
     port = w.ports["turn_connection"]
-    there = struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", port, 127, 0, 0, 1)
-    with _called(w, "listed") as sock:
+    elsewhere = struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", port, 127, 0, 0, 1)
+    with _connect(w, "listed") as sock:
         sock.settimeout(None)
-        for address in (nowhere, there):
+        for address in (nowhere, elsewhere):
             if connect(sock.fileno(), address, len(address)):
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
 
 
 def _pair(_w: Trial) -> None:
-    one, other = socket.socketpair()
-    with one, other:
-        one.sendall(b"x")
-        other.recv(1)
+    first, second = socket.socketpair()
+    with first, second:
+        first.sendall(b"x")
+        second.recv(1)
 
 
-# Attempts on processes: to start them, to reach those of others, to take more than is allowed.
+# Attempts on processes: to start some, to reach other users' programs, to exceed a limit.
 
 MIB: Final = 2**20
 
@@ -207,6 +211,7 @@ def _variable(name: str) -> None:
 
 
 def _child(act: Callable[[], object]) -> None:
+    """Call ``act`` in a child process. Raises the OSError that it raised there."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -276,30 +281,33 @@ def _write_at(w: Trial, offset: int) -> None:
             os.unlink(f"{w.scratch}/long")
 
 
-#: Anybody may lower what is his own as far as that (setpriority(2)).
+#: The lowest priority, to which every user may set their own processes (setpriority(2)).
 _LOWEST: Final = 19
 
 # --- the table ------------------------------------------------------------------------------------
 
+# Errnos that count as a refusal.
 _DENIED: Final = (errno.EACCES, errno.EPERM)
-#: Of what is there, as the host knows, and is not to be seen or reached.
+#: For files that exist, as the host knows: they may be hidden as well as refused.
 _HIDDEN: Final = (*_DENIED, errno.ENOENT, errno.EROFS, errno.EXDEV)
 _UNREACHED: Final = (*_DENIED, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ENOENT)
 _NOBODY: Final = (*_DENIED, errno.ESRCH)
 
-#: What a policy has to say for a probe to be about something that it forbids or limits.
+#: The policies that a probe is for. "list" is a list of network addresses.
 When = Literal["always", "no network", "list", "no processes", "processes"]
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One attempt. ``hole`` says what a cell can do where it passes.
+    """One attempt. ``hole`` says what a cell can do if the attempt passes.
 
-    ``refusals`` are the errors that show a lock; any other shows nothing. ``around`` marks a way
-    around: where only such pass, the capability holds in part. Under ``only_by`` a lock of the
-    guest's the attempt says nothing of a capability that rests on others.
+    ``refusals`` are the errnos that prove a lock; other errors prove nothing. ``around`` marks a
+    way around a lock: if only such attempts pass, the capability is enforced in part. If
+    ``only_by`` names a lock of the guest, the attempt says nothing about a capability that rests on
+    others.
 
-    With ``at_start`` each guest tries it, to see ``lock`` hold; that is the positive control there,
-    where nobody has made surroundings and no thread may exist.
+    If ``at_start`` is set, each guest makes the attempt to check that ``lock`` holds. ``at_start``
+    is then the positive control, as the host has made nothing for the guest, and no thread may
+    exist.
     """
 
     name: str
@@ -315,10 +323,10 @@ class Probe(msgspec.Struct, frozen=True):
     at_start: Callable[[Trial], object] | None = None
 
 
-#: Tried in guests that have a thread before their locks.
+#: Probe that is tried only in guests that have a thread before their locks.
 EARLIER_THREAD: Final = "earlier_thread"
 INHERITED: Final = "inherited_descriptor"
-#: Holes that declarations disclose, too.
+#: Holes that backends also declare.
 NAMES: Final = "cells can see the names, sizes, times and links of your files (not what is in them)"
 EARLIER_LINKS: Final = (
     "a denied file that has another name (a hard link) beneath a read root is readable"
@@ -326,7 +334,7 @@ EARLIER_LINKS: Final = (
 _READ, _WRITE = "filesystem_read_roots", "filesystem_write_roots"
 _NET, _RUN = "network_access", "subprocess_execution"
 
-#: In the order of ``policy.model.DECLARED``, and in that of the attempts.
+#: By capability in the order of ``policy.model.DECLARED``. Attempts are made in this order.
 PROBES: Final[tuple[Probe, ...]] = (
     Probe(
         "read_file",
@@ -526,7 +534,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "unlisted_port",
         _NET,
         "a cell can connect to other ports",
-        lambda w: _called(w, "unlisted_port").close(),
+        lambda w: _connect(w, "unlisted_port").close(),
         _call_listed,
         _UNREACHED,
         when="list",
@@ -535,7 +543,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "unlisted_host",
         _NET,
         "a cell can connect to other hosts",
-        lambda w: _called(w, "unlisted_host", "127.0.0.2").close(),
+        lambda w: _connect(w, "unlisted_host", "127.0.0.2").close(),
         _call_listed,
         _UNREACHED,
         when="list",
@@ -692,24 +700,25 @@ PROBES: Final[tuple[Probe, ...]] = (
 BY_NAME: Final = {probe.name: probe for probe in PROBES}
 
 
-# --- a trial: a guest of the real launch path that tries its locks, and runs no user's byte -------
+# --- a trial: a guest that is started like any other, tries its locks and runs no user's code -----
 
-#: From here on numbers are free before and after a guest has closed what it inherits.
+#: Lowest number of the bait. From here on numbers are free, before and after a guest has closed the
+#: descriptors that it inherits.
 _ABOVE: Final = 20
-#: Seconds that a thread has for its attempt.
+#: Seconds in which a thread must have made its attempt.
 _THREAD_TIMEOUT: Final = 5.0
 _LONGEST: Final = 200
 
 
 class LockTrial:
-    """What one guest is to try. Made before it closes what it inherits, and takes its locks.
+    """The probes that one guest tries.
 
-    What was refused and what passed is said in one frame; the host has its own witnesses, and
-    compares it with what is declared.
+    Made before the guest closes inherited descriptors and takes its locks. All results are sent in
+    one frame; the host compares them with what it observes itself and with what is declared.
     """
 
     def __init__(self, trial: Trial, fds: Sequence[int]) -> None:
-        # A socket that stays open unless somebody closes it.
+        # The bait: a socket that the guest must close with all other inherited descriptors.
         bait = fcntl.fcntl(fds[0], fcntl.F_DUPFD, _ABOVE)
         self._trial = msgspec.structs.replace(trial, bait=bait)
         self._locked = threading.Event()
@@ -717,12 +726,12 @@ class LockTrial:
         self._results: dict[str, Attempt] = {}
 
     def before_locks(self) -> None:
-        """Start the thread that the locks would not reach, if one is asked for."""
+        """Start the thread that the locks may not restrict, if the trial asks for one."""
         if self._trial.thread:
             self._thread.start()
 
     def run(self) -> TrialResults:
-        """Try everything, now that the locks are taken; never raises."""
+        """Try all probes, once the locks are taken. Never raises."""
         if self._trial.thread:
             self._locked.set()
             self._thread.join(_THREAD_TIMEOUT)
@@ -737,7 +746,7 @@ class LockTrial:
 
 
 def attempt(name: str, place: Trial) -> Attempt:
-    """Return what comes of one probe."""
+    """Try one probe and return its outcome. Never raises."""
     probe = BY_NAME.get(name)
     if probe is None:
         return _unwitnessed("not known to this guest")

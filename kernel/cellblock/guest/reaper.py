@@ -1,15 +1,20 @@
-"""The reaper: the zygote's parent, which ends whatever host and zygote leave behind (promise P10).
+"""The reaper: the zygote's parent, which kills all that host and zygote leave behind (promise P10).
 
-Where there is no pid namespace, no signal is certain to end a guest with its zygote: a cell may ask
-for another one (waiting copies need that), and what it forks has none. So all of them descend from
-a process that does nothing but wait. It is a subreaper, so that every orphan comes to it, and once
-the host or the zygote has ended it kills all that descends from it. No guest can signal it:
-neither the gate nor Landlock lets them. When it ends itself, the zygote gets a signal and does so
-too.
+Without a pid namespace, no parent-death signal is certain to end a guest with its zygote: a cell
+may change its own (waiting copies need that call), and processes that it forks have none. So zygote
+and guests descend from a process that does nothing but wait. The reaper is a subreaper, so that
+every orphan becomes its child. When the host or the zygote has ended, it kills all its descendants.
+No guest can signal it: neither the gate nor Landlock allows that. If the reaper itself is killed,
+the zygote gets SIGTERM and does the same.
 
-It also removes the guests' folder, which the zygote's locks would not let that do.
+    waiting ── the host ended ──> shuts the control socket down, waits for the zygote ──┐
+        └───── the zygote ended ────────────────────────────────────────────────────────┴> kills
+               all descendants, removes the guests' folder if no other zygote has it, exits
 
-What it has it keeps: it is forked before anything of weight is imported, and imports little.
+It also removes the guests' folder, which the zygote may not do under its locks.
+
+It is forked before anything large is imported, and imports little, because a process keeps the
+memory of what it imported.
 """
 
 from __future__ import annotations
@@ -31,30 +36,31 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _NAME = ctypes.create_string_buffer(b"cb-reaper")
-#: Milliseconds that a zygote has to kill its guests in when its host has ended.
+#: Milliseconds in which a zygote must end after its host has ended.
 _TIMEOUT = 2_000
-#: Milliseconds that a host that was sent SIGKILL has to be gone in.
+#: Milliseconds to wait for the end of a host that may have been sent SIGKILL.
 _LAST = 500
-#: struct ucred of unix(7); its process is 0 where that is outside of our pid namespace.
+#: struct ucred of unix(7). Its pid is 0 if the process is outside of our pid namespace.
 _CREDENTIALS = struct.Struct("=3i")
-#: Of the name of the guests' folder, in bytes (path_resolution(7)).
+#: Most bytes of the name of the guests' folder (path_resolution(7)).
 _LONGEST = 4_096
 
 
 def stand_between(control_fd: int) -> int:
-    """Fork, and return in the child alone, which is to be the zygote. Raises OSError.
+    """Fork, and return only in the child, which becomes the zygote. The parent becomes the reaper.
 
-    It writes the name of the guests' folder to the descriptor that is returned, and closes that,
-    before it runs any code but ours. In a pid namespace other than the host's nothing is forked:
-    all in it ends with its first process. Then this returns -1.
+    Return a descriptor to which the zygote must write the name of the guests' folder, and which it
+    must close, before it runs any code but ours. In a pid namespace other than the host's, nothing
+    is forked and -1 is returned: all processes in there end with the first one. Raises OSError.
     """
     control = _socket.socket(fileno=os.dup(control_fd))
-    asked = control.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size)
-    host_pid, _, _ = _CREDENTIALS.unpack(asked)
+    credentials = control.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size)
+    host_pid, _, _ = _CREDENTIALS.unpack(credentials)
     if host_pid == 0:
         control.close()
         return -1
-    host, reaper = os.pidfd_open(host_pid), os.getpid()
+    host = os.pidfd_open(host_pid)
+    reaper = os.getpid()
     folder, folder_write = os.pipe()
     set_attribute(_PR_SET_NAME, ctypes.addressof(_NAME))
     set_attribute(_PR_SET_DUMPABLE, 0)
@@ -75,8 +81,13 @@ def stand_between(control_fd: int) -> int:
 
 
 def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoReturn:
-    def end_here(*_: object) -> None:
-        """Do what ``end`` does; nobody else removes the folder if the host goes meanwhile."""
+    """Wait until the host or the zygote ends, then kill all descendants and end this process.
+
+    ``host`` is a pidfd, ``zygote`` a pid, ``folder`` the pipe with the folder's name.
+    """
+
+    def on_signal(*_: object) -> None:
+        """Do what ``end`` does, and remove the folder if the host has ended, too."""
         try:
             end_children()
             if _readable(host, within=0):
@@ -85,17 +96,19 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
             os._exit(0)
 
     try:
-        signal.signal(signal.SIGTERM, end_here)
+        signal.signal(signal.SIGTERM, on_signal)
         ended = os.pidfd_open(zygote)
         if ended not in _readable(ended, host):
-            # A program that was a host while it forked has a child with its end of the socket.
+            # The zygote sees the socket's end only if no process has the host's end open. A child
+            # that the host has forked may.
             control.shutdown(_socket.SHUT_RDWR)
             _readable(ended, within=_TIMEOUT)
         _, status = os.waitpid(zygote, os.WNOHANG)
         end_children()
-        control.shutdown(_socket.SHUT_RDWR)  # a host that lives hears of it now
-        # It may have given the folder to another zygote, unless this one says so. One that was
-        # killed just before its zygote takes a while to be gone.
+        control.shutdown(_socket.SHUT_RDWR)  # tells a host that is alive
+        # Status 0 means that the zygote wants the folder removed. Otherwise a living host may have
+        # given the folder to another zygote. The host is given some time to be gone, since it may
+        # have been killed just before its zygote.
         if status == 0 or _readable(host, within=_LAST):
             _remove(folder)
     finally:
@@ -103,7 +116,7 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
 
 
 def _remove(folder: int) -> None:
-    """Remove the guests' folder, whose name a zygote that has ended wrote to a pipe."""
+    """Remove the guests' folder, whose name the zygote has written to the pipe ``folder``."""
     if name := os.fsdecode(os.read(folder, _LONGEST)):
         from cellblock.descriptors import remove_tree  # noqa: PLC0415 - see the top
 
@@ -111,6 +124,7 @@ def _remove(folder: int) -> None:
 
 
 def _readable(*fds: int, within: int | None = None) -> list[int]:
+    """Return the descriptors that are readable within so many milliseconds; None waits on."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
@@ -118,7 +132,7 @@ def _readable(*fds: int, within: int | None = None) -> list[int]:
 
 
 def end(*_: object) -> NoReturn:
-    """Kill our children, and go: what a signal does."""
+    """Kill all descendants and end this process: the handler of SIGTERM."""
     try:
         end_children()
     finally:
@@ -126,24 +140,25 @@ def end(*_: object) -> NoReturn:
 
 
 def end_children() -> None:
-    """Kill all that descends from us, and wait for our children, until there are none.
+    """Kill all descendants of this process and reap its children, until it has none.
 
-    Not only our children: one of them may be in a call of the OS kernel that no signal ends, and
-    what it has started would run until that is over. What a child leaves comes to us, a subreaper.
+    Kills all descendants, not only children: a child may be in a call of the OS kernel that no
+    signal ends, and processes that it has started would run until that is over. Orphans become
+    children of this process, which is a subreaper.
 
-    One that we may not kill is not waited for. A zygote's Landlock domain keeps it from killing the
-    process that mounts for it, which ends when the zygote has, or is killed by the reaper.
+    Does not wait for a child that it may not kill. The zygote's Landlock domain keeps it from
+    killing the mounter, which ends when the zygote has ended, or is killed by the reaper.
     """
     killed: set[int] = set()
     while any(_kill(pid) for pid in _children_of(os.getpid())):
-        # Until nobody is found who was not killed yet: what forks is killed with its forks.
-        while found := _descendants(os.getpid()) - killed:
-            killed |= found
-            for pid in found:
+        # Repeat until no new process is found: one may have forked before it was killed.
+        while alive := _descendants(os.getpid()) - killed:
+            killed |= alive
+            for pid in alive:
                 _kill(pid)
         try:
             os.waitpid(-1, 0)
-            # All that have ended, before the next look: a look takes the longer the more there are.
+            # Reap all that have ended before the next look, which takes longer the more there are.
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
@@ -151,17 +166,17 @@ def end_children() -> None:
 
 
 def _descendants(pid: int) -> set[int]:
-    found: set[int] = set()
+    descendants: set[int] = set()
     waiting = [pid]
     while waiting:
         children = _children_of(waiting.pop())
-        waiting += (child for child in children if child not in found)
-        found.update(children)
-    return found
+        waiting += (child for child in children if child not in descendants)
+        descendants.update(children)
+    return descendants
 
 
 def _kill(pid: int) -> bool:
-    """Kill a child; return whether we may, so that it can be waited for."""
+    """Kill a process; return whether that was possible, so that it can be waited for."""
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -171,16 +186,19 @@ def _kill(pid: int) -> bool:
 
 def _children_of(pid: int) -> list[int]:
     """Return the children of all threads of a process."""
-    found: list[int] = []
+    children: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+                children += map(int, file.read().split())
     except OSError:
         pass
-    return found
+    return children
 
 
 def set_attribute(option: int, value: int) -> None:
-    """Set an attribute of this process; the zygote looks whether that works, and tells the host."""
+    """Set an attribute of this process (prctl(2)), without checking that it worked.
+
+    The zygote sets some of the same attributes, checks them, and tells the host if they fail.
+    """
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value))

@@ -1,12 +1,16 @@
-"""What stands in for parts of the library: modules that look at no file, ``help`` and the like.
+"""Replacements for parts of the standard library and IPython, under the language layer.
 
-``gzip``, ``zipfile`` and ``xml.etree.ElementTree`` find ``open``, ``os`` and ``shutil`` among their
-own globals, before the real ones. What they find there opens and looks at nothing. A zygote need
-not load them, so ``guards.facades`` calls ``keep_in_memory`` when a cell imports a module.
+``gzip``, ``zipfile`` and ``xml.etree.ElementTree`` get their own ``open``, ``os`` and ``shutil``,
+which open and look at nothing, so that they work in memory only. A zygote need not import these
+modules, so ``guards.facades`` calls ``keep_in_memory`` when a cell imports one.
 
-``help(obj)`` is text in the cell: signatures and documentation, no pager, no source file. pydoc's
-own imports what a text names, lists folders of packages and reads source files for their comments,
-by names that a cell can choose. This says less, out of what a cell may read itself.
+``help(obj)`` prints signatures and documentation into the cell, without pager and source files.
+pydoc's own would import what a text names, list folders of packages, and read source files for
+their comments, by names that a cell can choose. This one says less, and only what a cell may read
+itself.
+
+Displays take data only (``harden_displays``). ``get_cached`` and ``evaluation`` replace methods of
+the standard library that would pass the guards by.
 """
 
 from __future__ import annotations
@@ -39,13 +43,16 @@ if TYPE_CHECKING:
 
 
 def refused_file(what: str, remedy: str = "Pass an io.BytesIO or an io.StringIO.") -> Any:
-    """Return what stands in place of ``what``: whoever calls it learns that it looks at files."""
+    """Return a replacement for the function ``what``, which raises that it looks at files."""
     why = "would look at or change files"
     return refusing(what, OperationViolation("operation-not-allowed", what, why, remedy))
 
 
 class _InMemory:
-    """Stands in for a module of which another one may use what looks at no file."""
+    """Stands in for a module, with the given names of it only. Others raise when called.
+
+    ``more`` are further attributes.
+    """
 
     def __init__(self, module: ModuleType, names: Iterable[str], **more: object) -> None:
         self.__dict__.update({n: getattr(module, n) for n in names if hasattr(module, n)}, **more)
@@ -56,7 +63,7 @@ class _InMemory:
 
 
 def keep_in_memory(module: ModuleType) -> None:
-    """Have a module of these find no function that opens or looks at files."""
+    """Give one of these three modules no function that opens or looks at files."""
     if module.__name__ not in {"gzip", "xml.etree.ElementTree", "zipfile"}:
         return
     own = vars(module)
@@ -68,17 +75,18 @@ def keep_in_memory(module: ModuleType) -> None:
         "os": _InMemory(os, MODULES["os"] or (), path=path),
         "shutil": _InMemory(shutil, ("copyfileobj",)),
     }
-    found = {name: part for name, part in parts.items() if name in own}
-    own.update(found, open=refused_file("open"))
+    used = {name: part for name, part in parts.items() if name in own}
+    own.update(used, open=refused_file("open"))
 
 
 def harden_displays() -> None:
-    """Make displays take data only: no file, no URL."""
+    """Make display objects of IPython take data only, no file and no URL."""
 
     def reload(self: Any) -> None:
         if self.filename is not None or self.url is not None:
-            what, why = type(self).__name__, "would read or write a file or a URL"
-            raise OperationViolation("operation-not-allowed", what, why, "Pass the data itself.")
+            subject = type(self).__name__
+            why = "would read or write a file or a URL"
+            raise OperationViolation("operation-not-allowed", subject, why, "Pass the data itself.")
 
     shown: Any = display.DisplayObject
     shown.reload = reload
@@ -89,7 +97,7 @@ def harden_displays() -> None:
         self.mimetype = "audio/wav"
 
     def without_numpy(*_args: object) -> Any:
-        raise ImportError("numpy")  # it is native code, which no policy without packages loads
+        raise ImportError("numpy")  # native code, which a policy without raw packages never loads
 
     audio: Any = Audio
     audio.reload = reload_audio
@@ -97,7 +105,7 @@ def harden_displays() -> None:
 
 
 def get_cached(self: Any, instance: Any, _owner: Any = None) -> Any:
-    """Do as ``functools.cached_property.__get__`` does, asking once for the dictionary."""
+    """Replace ``functools.cached_property.__get__``: read the object's dictionary once, guarded."""
     if instance is None:
         return self
     if self.attrname is None:
@@ -107,16 +115,19 @@ def get_cached(self: Any, instance: Any, _owner: Any = None) -> Any:
     except AttributeViolation:
         raise
     except AttributeError:
-        what = f"No '__dict__' attribute on {type(instance).__name__!r} instance"
-        raise TypeError(f"{what} to cache {self.attrname!r} property.") from None
-    with getattr(self, "lock", nullcontext()):  # until Python 3.12
+        problem = f"No '__dict__' attribute on {type(instance).__name__!r} instance"
+        raise TypeError(f"{problem} to cache {self.attrname!r} property.") from None
+    with getattr(self, "lock", nullcontext()):  # before Python 3.12
         if self.attrname not in cache:
             cache[self.attrname] = self.func(instance)
         return cache[self.attrname]
 
 
 def evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``ForwardRef.evaluate`` of Python 3.14, whose own one reads names past ``eval``."""
+    """Return a replacement for ``ForwardRef.evaluate`` of Python 3.14.
+
+    The original looks names up by itself. This calls ``evaluate``, the ``eval`` of cells.
+    """
     forms = sys.modules["annotationlib"].Format
 
     def evaluate_reference(self: Any, **given: Any) -> Any:
@@ -129,17 +140,18 @@ def evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     return evaluate_reference
 
 
-#: Members that are listed.
+#: Most members that ``help`` lists.
 _MOST = 500
 
 
 def show_help(*of: Any) -> None:
-    """Print what there is to say of an object.
+    """Print the documentation of an object.
 
-    Raises NameViolation without one, and for a text, which would be imported.
+    Raises NameViolation without an object, and for a text, which ``help`` would import.
     """
     if len(of) != 1 or isinstance(of[0], str):
-        why, remedy = "reads and imports what a text names", "Pass the object: help(len)."
+        why = "reads and imports what a text names"
+        remedy = "Pass the object: help(len)."
         raise NameViolation("builtin-not-allowed", "help", why, remedy)
     sys.stdout.write("\n".join([*_about(of[0]), ""]))
 
@@ -149,12 +161,15 @@ with_name(show_help, "help")
 
 def _about(obj: Any) -> Iterator[str]:
     if isinstance(obj, ModuleType):
-        kind, members = "module", namespace_of_module(obj)
+        kind = "module"
+        members = namespace_of_module(obj)
     elif isinstance(obj, type):
-        kind, members = "class", type.__dict__["__dict__"].__get__(obj)
+        kind = "class"
+        members = type.__dict__["__dict__"].__get__(obj)
     elif callable(obj) and hasattr(obj, "__name__"):
-        kind, members = "function", {}
-    else:  # of a value its class is told, as pydoc does
+        kind = "function"
+        members = {}
+    else:  # for a value, describe its class, as pydoc does
         yield from _about(type(obj))
         return
     yield f"Help on {kind} {_name(obj)}:"
@@ -165,8 +180,8 @@ def _about(obj: Any) -> Iterator[str]:
 
 
 def _members(members: Mapping[str, Any]) -> Iterator[str]:
-    shown = [name for name in members if type(name) is str and not name.startswith("_")]
-    for name in shown[:_MOST]:
+    public = [name for name in members if type(name) is str and not name.startswith("_")]
+    for name in public[:_MOST]:
         value = members[name]
         yield ""
         yield f"    {name}{_signature(value)}"
@@ -192,6 +207,6 @@ def _documentation(obj: Any) -> str:
 def _signature(obj: Any) -> str:
     if not callable(obj):
         return ""
-    with suppress(TypeError, ValueError):  # it has none
+    with suppress(TypeError, ValueError):  # it has no signature
         return str(inspect.signature(obj))
     return "(...)"

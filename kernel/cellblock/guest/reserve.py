@@ -1,4 +1,7 @@
-"""Memory set aside in a guest with a limit, for a cell that makes room when memory is full."""
+"""Memory that is set aside in a guest with a memory limit, so that a full guest still answers.
+
+When a cell has taken all memory, one piece is given back. The next cell can then delete something.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ from typing import Final
 
 from cellblock.guest.violations import run_exempt
 
-#: A cell can put something else in its place.
+# Taken before cells can replace it.
 _mmap: Final = mmap.mmap
 
 
 class Reserve:
-    """Memory of a guest limited to ``limit`` bytes, so that a cell can make room when it is full.
+    """Memory set aside in a guest that is limited to ``limit`` bytes; None is no limit, no reserve.
 
-    RLIMIT_DATA counts private writable mappings, touched or not. A few that nobody touches stand
-    for memory that cells can't have until a cell has left nothing: one is given back then, for the
-    next. Without a limit there are none.
+    RLIMIT_DATA counts private writable mappings even if nothing is written to them. So the reserve
+    is some mappings that are never written to, and that cost no memory. Cells can't have this part
+    of the limit, until one has left nothing and a piece is given back for the next.
     """
 
     _PIECES: Final = 4
-    #: Bytes of each piece at most, and which part of the limit all of them are at most.
+    #: Most bytes of a piece, and the fraction (1/16) of the limit that all pieces may take.
     _LARGEST: Final = 8 << 20
     _PART: Final = 16
     _FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -31,9 +34,10 @@ class Reserve:
         self.refill()
 
     def refill(self) -> None:
-        """Set aside what there is room for beside one piece, or else one piece less than before.
+        """Set aside up to four pieces, as long as there is room for two more.
 
-        It is given back first, so that there is memory for whatever follows.
+        One piece is given back first. If there is no room, the reserve is therefore one piece less
+        than before, and what follows has that piece's memory.
         """
         self.give_back()
         try:
@@ -48,7 +52,7 @@ class Reserve:
         return made
 
     def give_back(self) -> bool:
-        """Give a piece back; return whether there was one."""
+        """Give one piece back; return False if there was none."""
         if not self._pieces:
             return False
         self._pieces.pop().close()

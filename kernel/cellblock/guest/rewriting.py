@@ -1,16 +1,19 @@
-"""What a cell's tree becomes before it is compiled, where Python has no function to replace.
+"""Rewrites the syntax tree of a cell for the guards, where Python has no function to replace.
 
-- ``x.__dict__`` and the other settled names are read by ``access.read``, and ``x.format`` is asked
-  of what ``template`` returns.
-- ``from a import b`` and ``import a.b as c`` take what the importer returns: the interpreter's own
-  instruction falls back to ``sys.modules``, which holds the real ones.
-- ``case C(x, y)`` reads whatever ``C.__match_args__`` names just then, so it is asked of a stand-in
-  for ``C`` whose names were checked (``pattern``).
-- ``getattr(x, "name")`` with a free name is the interpreter's own, where ``getattr`` is ours: half
-  of the cost. So is ``getattr(x, name)``, once that name was judged.
+``shell.CellCompiler`` calls ``rewrite`` for all code of cells, under the language layer. Becomes:
 
-What is put in is called by names that no source can spell, and always looked up among the globals:
-a class has whatever namespace ``__prepare__`` returned, and a look into a module's takes time.
+- ``x.__dict__`` and the other *settled* names: a call of ``access.read``. ``x.format`` is read from
+  what ``template`` returns.
+- ``from a import b`` and ``import a.b as c``: a call of the guarded importer. The interpreter's own
+  instruction falls back to ``sys.modules``, which has the real modules.
+- ``case C(x, y)``: ``C`` is replaced by a stand-in whose names were checked (``pattern``), since
+  matching reads whatever attributes ``C.__match_args__`` names at that moment.
+- ``getattr(x, "name")`` with a free name: the real ``getattr`` if ``getattr`` is the guarded one,
+  which halves the cost. ``getattr(x, name)``, too, once that name was judged.
+
+The functions that are put in have names that no source can spell (``CALLED``). They are declared
+global everywhere: a class body has whatever namespace ``__prepare__`` returned, and looking into a
+module's namespace first takes time.
 """
 
 from __future__ import annotations
@@ -48,44 +51,47 @@ _BY_NAME = {
     "hasattr": (HASATTR, REAL_HASATTR),
     "setattr": (SETATTR, REAL_SETATTR),
 }
-#: How names begin that hold something for a statement, each with a number of its own.
+#: How names of helper variables begin; each gets a number of its own.
 _OWN, _numbers = "_<", itertools.count()
 _FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
 _SCOPES = frozenset({ast.ClassDef, ast.Interactive, ast.Module})
 _FORMATS = frozenset({"format", "format_map"})
-#: Fields of nodes that hold one.
+#: Fields of nodes that hold an annotation.
 _ANNOTATIONS = frozenset({"annotation", "returns"})
 
 
 def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
-    """Rewrite ``tree``, a module, an expression or an interactive statement, in its place.
+    """Rewrite ``tree``, a module, an expression or an interactive statement, in place.
 
-    ``text``: an earlier cell imported ``annotations`` from ``__future__``. Below that import the
-    compiler keeps annotations as text, which is judged when it is evaluated; so they stay as they
-    are written. Above it they are evaluated, since a cell's statements are compiled one by one.
+    ``text`` says that an earlier cell imported ``annotations`` from ``__future__``. Below that
+    import the compiler keeps annotations as text, which is judged when it is evaluated. So these
+    are not rewritten. Above the import annotations are evaluated, since the statements of a cell
+    are compiled one by one.
 
     Raises:
-        AttributeViolation: it reads what is refused, or changes what is settled in a way that
-            nobody can judge.
+        AttributeViolation: the code reads a refused attribute, or changes a settled one in a way
+            that can't be judged.
 
     """
-    found = list(_walk(tree, text=text))
+    nodes = list(_walk(tree, text=text))
+    # By class or module: the names that must be declared global in its body.
     changed: dict[Any, set[str]] = {}
-    for owner, place, node, scope in reversed(found):  # children before what they are in
-        change = _REWRITES.get(type(node))
-        made = None if change is None else change(node, type(scope) is ast.ClassDef)
-        if made is not None:
-            _locate(made, node)
-            _put(owner, place, made)
+    for owner, place, node, scope in reversed(nodes):  # children before their parents
+        rewriter = _REWRITES.get(type(node))
+        new = None if rewriter is None else rewriter(node, type(scope) is ast.ClassDef)
+        if new is not None:
+            _locate(new, node)
+            _put(owner, place, new)
             if scope is not None:
                 names = changed.setdefault(scope, {*CALLED, TAKE})
-                if isinstance(made, ast.stmt):
-                    parts = (part for part in ast.walk(made) if type(part) is ast.Name)
+                if isinstance(new, ast.stmt):
+                    parts = (part for part in ast.walk(new) if type(part) is ast.Name)
                     names.update(part.id for part in parts if part.id.startswith(_OWN))
     for node, names in changed.items():
         after = sum(1 for _ in itertools.takewhile(_stays_first, node.body))
         node.body.insert(after, ast.copy_location(ast.Global(sorted(names)), node.body[0]))
-    for _, _, node, _ in found:
+    # What is left of changes to attributes of functions is in a form that ``_assign`` can't judge.
+    for _, _, node, _ in nodes:
         if (
             type(node) is ast.Attribute
             and node.attr in OF_FUNCTIONS
@@ -95,19 +101,20 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
     return tree
 
 
-#: Where statements keep what ``whole`` puts beside them.
+#: Attribute of a statement that keeps the declaration which ``whole`` puts before it.
 _BESIDE = "looked_up"
 
 
 def separable(tree: Any) -> Any:
-    """Let a rewritten module's statements be compiled one by one, as IPython does.
+    """Make the statements of a rewritten module compilable one by one, as IPython compiles them.
 
-    What the rewriting looks up as globals it declares once; ``whole`` declares it for each.
+    The rewriting declares names global once for the module. This takes the declaration out and
+    attaches it to each statement, before which ``whole`` puts it.
     """
-    if not isinstance(tree, ast.Module | ast.Interactive):  # an expression declares nothing
+    if not isinstance(tree, ast.Module | ast.Interactive):  # an expression has no declaration
         return tree
-    ours = [node for node in tree.body if type(node) is ast.Global and TAKE in node.names]
-    for node in ours:
+    declarations = [node for node in tree.body if type(node) is ast.Global and TAKE in node.names]
+    for node in declarations:
         tree.body.remove(node)
         for statement in tree.body:
             setattr(statement, _BESIDE, node)
@@ -115,7 +122,7 @@ def separable(tree: Any) -> Any:
 
 
 def whole(tree: Any) -> Any:
-    """Put into a module, of one statement or more, what ``separable`` took out."""
+    """Put the declaration that ``separable`` took out into a module of one or more statements."""
     body = getattr(tree, "body", None)
     if isinstance(body, list) and body and (names := getattr(body[-1], _BESIDE, None)) is not None:
         after = sum(1 for _ in itertools.takewhile(_stays_first, body))
@@ -126,9 +133,9 @@ def whole(tree: Any) -> Any:
 
 def compiled(tree: ast.AST, name: str, mode: str = "exec") -> CodeType:
     """Rewrite ``tree`` and compile it for the file ``name``. Raises as ``rewrite`` does."""
-    made: Any = rewrite(tree)
-    # This file's own future import would turn the annotations into text.
-    code: CodeType = compile(made, name, mode, dont_inherit=True)
+    rewritten: Any = rewrite(tree)
+    # Without dont_inherit, this file's own future import would turn annotations into text.
+    code: CodeType = compile(rewritten, name, mode, dont_inherit=True)
     return code
 
 
@@ -137,7 +144,10 @@ def _keeps_text(node: ast.AST) -> bool:
 
 
 def is_future(node: ast.AST) -> TypeGuard[ast.ImportFrom]:
-    """Whether a statement has to begin what is compiled; in a cell it may stand anywhere."""
+    """Return whether a statement is a future import.
+
+    It must be the first statement that is compiled, but in a cell it may be anywhere.
+    """
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
@@ -145,9 +155,9 @@ def _stays_first(node: ast.stmt) -> bool:
     return is_future(node) or (isinstance(node, ast.Expr) and type(node.value) is ast.Constant)
 
 
-def _locate(made: ast.AST, node: ast.AST) -> None:
+def _locate(new_tree: ast.AST, node: ast.AST) -> None:
     """Give new nodes the position of ``node``."""
-    stack = [made]
+    stack = [new_tree]
     while stack:
         new = stack.pop()
         if not hasattr(new, "lineno"):
@@ -156,11 +166,12 @@ def _locate(made: ast.AST, node: ast.AST) -> None:
 
 
 def _walk(tree: ast.AST, *, text: bool) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Yield (parent, place, node, scope) of every node, parents first, without recursion.
+    """Yield (parent, place, node, scope) of each node, parents first, without recursion.
 
-    A place is a field, or a field and an index. The scope is the class or module in whose own body
-    the node is, None in a function. Annotations that the compiler keeps as text are left out: all
-    if ``text``, else those below the future import, which only the top level may have.
+    The place is a field of the parent, or a field and an index. The scope is the class or module
+    whose own body contains the node, None in a function. Annotations that the compiler keeps as
+    text are left out: all if ``text``, else those below the future import, which only the top level
+    may have.
     """
     stack: list[tuple[Any, Any, Any, Any]] = [(None, None, tree, None)]
     while stack:
@@ -169,7 +180,8 @@ def _walk(tree: ast.AST, *, text: bool) -> Iterator[tuple[Any, Any, Any, Any]]:
         owner, _, node, scope = entry
         if owner is tree and _keeps_text(node):
             text = True
-        kind, below = type(node), []
+        kind = type(node)
+        below = []
         for field in node._fields:
             if text and field in _ANNOTATIONS:
                 continue
@@ -181,9 +193,9 @@ def _walk(tree: ast.AST, *, text: bool) -> Iterator[tuple[Any, Any, Any, Any]]:
                 below.append((node, field, value, inner))
             elif type(value) is list:
                 below += [
-                    (node, (field, index), each, inner)
-                    for index, each in enumerate(value)
-                    if isinstance(each, ast.AST)
+                    (node, (field, index), item, inner)
+                    for index, item in enumerate(value)
+                    if isinstance(item, ast.AST)
                 ]
         stack.extend(reversed(below))
 
@@ -211,34 +223,41 @@ def _bind(name: str, value: ast.expr) -> ast.Assign:
 
 
 def _forget(bound: Sequence[ast.Assign]) -> ast.Delete:
+    """Return a statement that deletes helper variables."""
     return ast.Delete([ast.Name(name.id, ast.Del()) for b in bound for name in b.targets])  # type: ignore[attr-defined]
 
 
 def _together(body: Sequence[ast.stmt]) -> ast.stmt:
-    """Return one statement that does as several; the compiler drops the condition."""
+    """Return one statement with the effect of several: ``if True:``, which the compiler drops."""
     return ast.If(ast.Constant(value=True), list(body), [])
 
 
-# --- what is rewritten: each takes a node and returns what stands in its place, or None ---------
+# --- rewriting: each function takes a node, and returns the node that replaces it, or None -------
 
 
 def _attribute(node: ast.Attribute, _in_class: bool) -> ast.expr | None:
-    name, of = node.attr, node.value
+    """Rewrite the reading of a settled attribute."""
+    name = node.attr
+    owner = node.value
     if not attribute_allowed(name):
-        raise refusal(name)  # as the source check says, which comes first
+        raise refusal(name)  # the source check, which comes first, says the same
     if name not in SETTLED or type(node.ctx) is not ast.Load:
         return None
     if name not in _FORMATS:
-        return _call(READ, of, ast.Constant(name))
-    if type(of) is ast.Constant and type(of.value) is str:
+        return _call(READ, owner, ast.Constant(name))
+    if type(owner) is ast.Constant and type(owner.value) is str:
         with contextlib.suppress(AttributeViolation):
-            check_template(of.value)
-            return None  # a harmless one
-    return ast.Attribute(_call(TEMPLATE, of), name, ast.Load())
+            check_template(owner.value)
+            return None  # a harmless template
+    return ast.Attribute(_call(TEMPLATE, owner), name, ast.Load())
 
 
 def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
-    """Make ``getattr(x, "name")`` the interpreter's own where the name is free."""
+    """Make ``getattr(x, "name")`` call the real ``getattr`` if the name is free.
+
+    ``getattr`` may be a variable of the cell's own, so the new code first asks whether it is the
+    guarded one. Likewise ``hasattr`` and ``setattr``.
+    """
     called, args = node.func, node.args
     if type(called) is not ast.Name or called.id not in _BY_NAME or not args[1:]:
         return None
@@ -251,8 +270,9 @@ def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
         node.func = ast.IfExp(is_ours, _name(real), called)
         _locate(node.func, called)
         return node
-    # Evaluated twice, so only what does nothing when it is. What is read is the text that was
-    # judged, whatever the name says it is equal to.
+    # The arguments appear twice in the new code, so only names and constants are accepted, whose
+    # evaluation has no effect. The attribute that is read is the text that was judged
+    # (``JUDGED[name]``), even if ``name`` is an object that claims to be equal to it.
     if not all(type(arg) in {ast.Name, ast.Constant} for arg in args) or node.keywords:
         return None
     is_free_name = ast.Compare(name, [ast.In()], [_name(FREE)])
@@ -262,7 +282,7 @@ def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
 
 
 def _assign(node: ast.Assign, _in_class: bool) -> ast.stmt | None:
-    """Change ``f.__defaults__`` by what looks whose function it is."""
+    """Rewrite ``f.__defaults__ = …`` to a call that checks whether the function is a cell's."""
     target = node.targets[0]
     if len(node.targets) > 1 or type(target) is not ast.Attribute:
         return None
@@ -273,33 +293,41 @@ def _assign(node: ast.Assign, _in_class: bool) -> ast.stmt | None:
 
 
 def _augmented(node: ast.AugAssign, _in_class: bool) -> ast.stmt | None:
-    """Change ``x.obj += 1`` by what reads ``x.obj``, in place where that is what ``+=`` does."""
+    """Rewrite ``x.obj += 1`` so that ``x.obj`` is read by ``access.read``.
+
+    The value is held in a helper variable, on which ``+=`` works, in place or not.
+    """
     target = node.target
     if type(target) is not ast.Attribute or target.attr not in SETTLED:
         return None
     if target.attr not in COMMON:
         raise refusal(target.attr)
     number = next(_numbers)
-    of, was = f"{_OWN}owner {number}>", f"{_OWN}value {number}>"
-    owner = _bind(of, target.value)
-    value = _bind(was, _call(READ, _name(of), ast.Constant(target.attr)))
-    node.target = ast.copy_location(ast.Name(was, ast.Store()), target)
-    write = ast.Assign([ast.Attribute(_name(of), target.attr, ast.Store())], _name(was))
+    owner_name = f"{_OWN}owner {number}>"
+    value_name = f"{_OWN}value {number}>"
+    owner = _bind(owner_name, target.value)
+    value = _bind(value_name, _call(READ, _name(owner_name), ast.Constant(target.attr)))
+    node.target = ast.copy_location(ast.Name(value_name, ast.Store()), target)
+    write = ast.Assign(
+        [ast.Attribute(_name(owner_name), target.attr, ast.Store())], _name(value_name)
+    )
     return _together([owner, value, node, write, _forget([owner, value])])
 
 
 def _import(node: ast.Import, _in_class: bool) -> ast.stmt | None:
-    made: list[ast.stmt] = []
+    """Rewrite ``import a.b as c``. Other imports call the guarded ``__import__`` anyhow."""
+    statements: list[ast.stmt] = []
     for alias in node.names:
         package, _, last = alias.name.rpartition(".")
-        taken = alias.asname and package
-        made.append(
-            _taken(package, [ast.alias(last, alias.asname)]) if taken else ast.Import([alias])
+        has_member = alias.asname and package
+        statements.append(
+            _taken(package, [ast.alias(last, alias.asname)]) if has_member else ast.Import([alias])
         )
-    return _together(made) if any(type(one) is ast.Assign for one in made) else None
+    return _together(statements) if any(type(s) is ast.Assign for s in statements) else None
 
 
 def _import_from(node: ast.ImportFrom, _in_class: bool) -> ast.stmt | None:
+    """Rewrite ``from a import b``."""
     module = node.module
     if node.level or module is None or module == "__future__" or node.names[0].name == "*":
         return None
@@ -307,39 +335,47 @@ def _import_from(node: ast.ImportFrom, _in_class: bool) -> ast.stmt | None:
 
 
 def _taken(module: str, names: Sequence[ast.alias]) -> ast.Assign:
+    """Return an assignment of the members of a module that the importer returns."""
     bound: list[ast.expr] = [ast.Name(name.asname or name.name, ast.Store()) for name in names]
-    asked = ast.Tuple([ast.Constant(name.name) for name in names], ast.Load())
-    return ast.Assign([ast.Tuple(bound, ast.Store())], _call(TAKE, ast.Constant(module), asked))
+    members = ast.Tuple([ast.Constant(name.name) for name in names], ast.Load())
+    return ast.Assign([ast.Tuple(bound, ast.Store())], _call(TAKE, ast.Constant(module), members))
 
 
 def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
-    """Replace the classes of positional patterns by stand-ins."""
-    made: list[ast.Assign] = []
+    """Replace classes in patterns by stand-ins, if the patterns read attributes.
+
+    The stand-ins, and the subject, are held in helper variables.
+    """
+    stand_ins: list[ast.Assign] = []
     for case in node.cases:
         for part in ast.walk(case.pattern):
             if type(part) is ast.MatchValue:
-                for called in _calls(part.value):  # made of a settled name; a pattern can't hold it
+                # A call here was made of a settled name (children come first). Patterns can't
+                # contain calls.
+                for called in _calls(part.value):
                     constants = (arg for arg in called.args if type(arg) is ast.Constant)
                     raise refusal("".join(str(arg.value) for arg in constants))
             elif type(part) is ast.MatchClass:
                 common = tuple(sorted(COMMON.intersection(part.kwd_attrs)))
                 if part.patterns or common or _calls(part.cls):
                     name = f"{_OWN}pattern {next(_numbers)}>"
-                    # In a class's body a lambda would not see the names of that.
+                    # The class is passed as a lambda, so that an error in evaluating it is raised
+                    # where it is matched. Not in a class body, whose names a lambda can't see.
                     nothing = ast.arguments([], [], None, [], [], None, [])
-                    asked = part.cls if in_class else ast.Lambda(nothing, part.cls)
-                    known, count = ast.Constant(in_class), ast.Constant(len(part.patterns))
-                    named = ast.Tuple([ast.Constant(one) for one in common], ast.Load())
-                    made.append(_bind(name, _call(PATTERN, asked, known, count, named)))
+                    class_ = part.cls if in_class else ast.Lambda(nothing, part.cls)
+                    known = ast.Constant(in_class)
+                    count = ast.Constant(len(part.patterns))
+                    named = ast.Tuple([ast.Constant(item) for item in common], ast.Load())
+                    stand_ins.append(_bind(name, _call(PATTERN, class_, known, count, named)))
                     part.cls = ast.copy_location(_name(name), part.cls)
-    if not made:
+    if not stand_ins:
         return None
-    # What a subject binds, a pattern may name.
+    # The subject is evaluated first, since it may bind names that the patterns use.
     subject = _bind(f"{_OWN}subject {next(_numbers)}>", node.subject)
     node.subject = ast.copy_location(_name(subject.targets[0].id), node.subject)  # type: ignore[attr-defined]
-    bound = [subject, *made]
-    unbound = ast.Assign([target for one in bound for target in one.targets], ast.Constant(None))
-    return _together([subject, ast.Try([*made, node], [], [], [unbound, _forget(bound)])])
+    bound = [subject, *stand_ins]
+    unbound = ast.Assign([target for item in bound for target in item.targets], ast.Constant(None))
+    return _together([subject, ast.Try([*stand_ins, node], [], [], [unbound, _forget(bound)])])
 
 
 def _calls(node: ast.expr) -> list[ast.Call]:
@@ -357,21 +393,25 @@ _REWRITES: dict[type, Any] = {
 }
 
 
-# --- what is called at run time ----------------------------------------------------------------
+# --- functions that rewritten code calls -------------------------------------------------------
 
 
 class _Templates:
-    """Whatever ``x.format`` is asked of and is no exact text."""
+    """Wraps ``x`` of ``x.format`` if it is not exactly a ``str``, so that ``format`` is guarded."""
 
-    def __init__(self, of: Any) -> None:
-        self._of = of
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
 
     def __getattr__(self, name: str) -> Any:
-        return read(self._of, name)
+        return read(self._owner, name)
 
 
 def template(of: Any) -> Any:
-    """Return what to ask for ``format``, of a cell's ``x.format``: ``x`` where it is harmless."""
+    """Return the object from which ``format`` of a cell's ``x.format`` is read.
+
+    It is ``x`` itself if that is a harmless ``str``. Raises AttributeViolation if ``x`` is a
+    template that would read a refused attribute.
+    """
     if type(of) is str:
         if "." in of:
             check_template(of)
@@ -380,16 +420,17 @@ def template(of: Any) -> Any:
 
 
 class _StandIn(type):
-    """Whatever is one of a class's own is one of its stand-in's.
+    """The metaclass of stand-ins: instances of a class count as instances of its stand-in.
 
-    For ``case C(x, y)`` the interpreter asks whether something is a ``C``, which a metaclass
-    answers, and then reads the attributes that ``C.__match_args__`` names, which a metaclass
-    answers too: any, of anything. A stand-in asks once, checks, and stays as it is.
+    For ``case C(x, y)`` the interpreter asks whether the subject is a ``C``, and reads the
+    attributes that ``C.__match_args__`` names. A metaclass can answer both, with any names for any
+    object. A stand-in has read these names once, and they were checked. It can't be changed.
     """
 
+    #: Returns the class.
     _of: Any
-    #: Of the names that are read, those of ``COMMON``: whatever only says that it is one is none
-    #: then, and one that has such a name from the library is refused.
+    #: The attributes that are read and are in ``COMMON``. If there are any, only real instances
+    #: match, and an instance that has such an attribute from a library is refused.
     _common: tuple[str, ...] = ()
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -397,16 +438,16 @@ class _StandIn(type):
         if not cls._common:
             return isinstance(instance, kind)
         classes = _classes_of(type(instance))
-        if not any(each is kind for each in classes):
+        if not any(base is kind for base in classes):
             return False
         for name in cls._common:
-            if not all(_leaves_to_cells(each, name) for each in classes):
+            if not all(_leaves_to_cells(base, name) for base in classes):
                 raise refusal(name)
         return True
 
 
 def _leaves_to_cells(kind: type, name: str) -> bool:
-    """Whether a class is a cell's own, or answers no read of ``name``."""
+    """Return whether a class is a cell's, or does not define the attribute ``name``."""
     if kind.__flags__ & (HEAP | IMMUTABLE) == HEAP:
         return True
     space = _names_of(kind)
@@ -415,15 +456,16 @@ def _leaves_to_cells(kind: type, name: str) -> bool:
 
 
 def pattern(asked: Any, known: bool, count: int, common: tuple[str, ...]) -> Any:
-    """Return the stand-in for a class, or the class itself where that makes no difference.
+    """Return the stand-in for a class, or the class itself if that makes no difference.
 
-    ``asked`` is the class where it is ``known``, else what returns it: what that raises, a match
-    raises. It is called once, so that what is checked is what is matched. The pattern reads the
-    first ``count`` names of ``__match_args__``, and ``common`` ones by name.
+    ``asked`` is the class if it is ``known``, else a function that returns it. That is called once,
+    so that the class that is checked is the class that is matched; if it raises, matching raises
+    the same. The pattern reads the first ``count`` names of ``__match_args__``, and the attributes
+    ``common`` by name.
 
     Raises:
-        AttributeViolation: matching would read what is not free.
-        TypeError: what ``__match_args__`` has is no tuple of names.
+        AttributeViolation: matching would read an attribute that is not free.
+        TypeError: ``__match_args__`` is not a tuple of names.
 
     """
     try:
@@ -433,7 +475,8 @@ def pattern(asked: Any, known: bool, count: int, common: tuple[str, ...]) -> Any
     if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & HEAP):
         if common:
             raise refusal(common[0])
-        return kind  # no class, as the interpreter says then, or one that does not change
+        # Not a class, which the interpreter itself reports, or a builtin one, which can't change.
+        return kind
     names = getattr(kind, "__match_args__", () if not kind.__flags__ & _MATCHES_ITSELF else None)
     if names is not None and type(names) is not tuple:
         raise TypeError(f"__match_args__ must be a tuple (got {type(names).__name__})")
@@ -441,7 +484,8 @@ def pattern(asked: Any, known: bool, count: int, common: tuple[str, ...]) -> Any
     for name in used:
         if type(name) is not str or not (is_free(name) or name in COMMON):
             raise refusal(text_of(name))
-    # What says that it is one may have changed the class's names by then.
+    # Checked again at each match. By then, what says that an object is an instance may have changed
+    # the class.
     common += tuple(name for name in used if name in COMMON)
     return _stand_in(kind, None if names is None else used, common)
 
@@ -456,15 +500,16 @@ def _raising(error: Exception) -> Any:
 @lru_cache(maxsize=256)
 def _stand_in(kind: type, names: tuple[str, ...] | None, common: tuple[str, ...]) -> type:
     space: dict[str, Any] = {"_of": staticmethod(lambda: kind), "_common": common}
-    if names is None:  # one that binds the subject, as int does
+    if names is None:  # a positional pattern binds the subject itself, as for int
         return _frozen(_name_of(kind), (int,), space)
     return _frozen(_name_of(kind), (), {**space, "__match_args__": names})
 
 
 def _frozen(name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
-    made = _StandIn(name, bases, space)
-    freeze(made)
-    return made
+    """Make a stand-in that no cell can change."""
+    stand_in = _StandIn(name, bases, space)
+    freeze(stand_in)
+    return stand_in
 
 
 _name_of = type.__dict__["__name__"].__get__
@@ -473,7 +518,7 @@ _classes_of = type.__dict__["__mro__"].__get__
 #: Py_TPFLAGS_MATCH_SELF.
 _MATCHES_ITSELF = 1 << 22
 
-#: What the builtins of user code have, beside an importer's ``take``.
+#: Names and functions that the builtins of user code have, beside the importer's ``take``.
 CALLED: dict[str, object] = {
     GETATTR: access.guarded_getattr,
     HASATTR: access.guarded_hasattr,

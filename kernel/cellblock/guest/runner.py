@@ -1,4 +1,12 @@
-"""Runs one cell: the second check, compiling, executing, and its outcome."""
+"""Runs one cell: the second source check, compiling, executing, and its outcome.
+
+The main thread has a ``Runner``; each message of a subshell gets one. ``server`` calls ``run`` for
+cells, ``run_handler`` for comm messages and ``query`` for queries. A cell is one of three kinds:
+
+- an ordinary cell, run as ipykernel does (``_run_cell``);
+- a template with a state (``_run_template``);
+- a view of the host, such as ``%usage`` (``_show_view``).
+"""
 
 from __future__ import annotations
 
@@ -37,23 +45,24 @@ run_plain: Final[Any] = vars(async_helpers)["_pseudo_sync_runner"]
 _Info: Final[Any] = interactiveshell.ExecutionInfo
 _Result: Final[Any] = interactiveshell.ExecutionResult
 
-#: The file of the call that starts a template: the kernel's own, which tracebacks leave out.
+#: File name of the call that starts a template. It is this file's, which tracebacks leave out.
 _TEMPLATE_CALL: Final = __file__
-#: What the state is called where it is handed on; no template's name, as it is none of Python's.
+#: Variable of that call that holds the state. Not an identifier, so no template can use it.
 _TEMPLATE_STATE: Final = "state of the cell"
-#: What is no folder, and stands on ``sys.path`` for the one that a cell runs in.
+#: Entry of ``sys.path`` that replaces the folder that a cell runs in. It is not a folder.
 _NOWHERE: Final = "/dev/null"
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-#: Held where cells that run at the same time would spoil what they share of the shell. No code of
-#: theirs runs meanwhile.
+#: Held while a cell changes parts of the shell that cells running at the same time share. No code
+#: of cells runs meanwhile.
 _alone: Final = threading.RLock()
 
 
 @contextlib.contextmanager
 def _as_it_imported() -> Iterator[None]:
-    """Have imports of a cell that is run again look past the folder that it runs in.
+    """Make imports skip the folder that cells run in, for a cell that is run again.
 
-    It had found nothing there, or it would not be run again. By now there may be something.
+    The first time, the cell imported nothing from that folder, or it would not be run again. There
+    may be a module by now.
     """
     _replace(sys.path, "", _NOWHERE)
     try:
@@ -62,30 +71,34 @@ def _as_it_imported() -> Iterator[None]:
         _replace(sys.path, _NOWHERE, "")
 
 
-def _replace(places: list[str], old: str, new: str) -> None:
-    for at, place in enumerate(places):
-        if place == old:
-            places[at] = new
+def _replace(entries: list[str], old: str, new: str) -> None:
+    for index, path in enumerate(entries):
+        if path == old:
+            entries[index] = new
 
 
-#: Of a tool that cells can't call any more.
+#: Notice about a tool that cells can't call any more.
 _HIDDEN: Final = "cellblock: your variable {0} hides the tool {0}. To have the tool back: del {0}\n"
 
 
 class RulesInForce:
-    """The rules of whatever runs now: a policy's, and those of what was approved for a cell."""
+    """The rules in force: the policy's, and for a cell also the imports approved for that cell."""
 
     def __init__(self, rules: Rules) -> None:
         self._of_policy = self.rules = rules
 
     def grant(self, granted: messages.Granted | None) -> None:
-        """Allow what is ``granted``, and nothing else, beside the policy's."""
-        own = self._of_policy
-        self.rules = own if granted is None else own.granting(granted.modules, granted.packages)
+        """Allow what is ``granted`` beside the policy; this replaces an earlier grant."""
+        base = self._of_policy
+        self.rules = base if granted is None else base.granting(granted.modules, granted.packages)
 
 
 class Runner:
-    """Executes admitted cells in the shell's namespace."""
+    """Executes admitted cells in the shell's namespace.
+
+    ``current`` are the rules in force, ``driver`` the event loop of the calling thread, ``reserve``
+    the memory that is set aside.
+    """
 
     def __init__(
         self,
@@ -96,19 +109,22 @@ class Runner:
         plan: messages.Plan,
         reserve: Reserve,
     ) -> None:
-        # IPython says that a shell may lack each of its parts; this one has them.
+        # Any: by IPython's types a shell may lack each of its parts, but this one has them.
         self._shell: Any = shell
-        self._current, self._driver, self._out = current, driver, out
-        #: Of which locks errors speak.
+        self._current = current
+        self._driver = driver
+        self._out = out
+        #: The plan whose locks error messages refer to.
         self.plan = plan
         self._reserve = reserve
         self._builtins = shell.user_ns["__builtins__"]
+        #: User code is running, so an interrupt may raise KeyboardInterrupt.
         self.running = False
-        #: An interrupt came before, or between, what runs as user code.
+        #: An interrupt came before user code ran, or between two pieces. The next piece raises it.
         self.interrupted = False
 
     def run(self, request: messages.Execute) -> messages.Done:
-        """Run the cell and return its end; nothing it raises escapes."""
+        """Run a cell and return its ``Done``, which has the error that the cell raised, if any."""
         self._current.grant(request.granted)
         cell = current_cell.set(request.execution_count if request.store_history else 0)
         try:
@@ -119,24 +135,27 @@ class Runner:
             self._current.grant(None)
 
     def _run_admitted(self, request: messages.Execute) -> messages.Done:
+        """Check the cell's source again, run the cell, and collect its outcome."""
         refused = self._findings(request)
         if refused:
             fields = [{name: getattr(f, name) for name in f.__slots__} for f in refused]
             return messages.Done(id=request.id, refused=fields)
-        shell, read = self._shell, _read_bytes()
+        shell = self._shell
+        read_before = _read_bytes()
         effects.begin()
         shell_escapes.take_failure()
         shell.execution_count = request.execution_count
         shell.payload_manager.clear_payload()
         shell.forget_errors()
         hook = shell.displayhook
-        hook.is_asked, hook.value = request.value, messages.NOTHING
+        hook.is_asked = request.value
+        hook.value = messages.NOTHING
         run = self._run_cell if request.template is None else self._run_template
         if request.view is not None:
             run = self._show_view
         error = self._guarded(run, request) or shell.display_error()
         self._tell_of_hidden_tools()
-        # IPython numbers results by the count after the running cell's.
+        # ``user_expressions`` see the count that IPython has after a cell.
         shell.execution_count = request.execution_count + 1
         values = {}
         if error is None:
@@ -146,7 +165,7 @@ class Runner:
             error=error,
             user_expressions=values,
             payload=shell.payload_manager.read_payload(),
-            read_bytes=max(0, _read_bytes() - read),
+            read_bytes=max(0, _read_bytes() - read_before),
             repeatable=effects.repeatable(self._driver.loop),
             compiled=tuple(installed.take_compiled()),
             value=hook.value,
@@ -154,9 +173,9 @@ class Runner:
         )
 
     def _tell_of_hidden_tools(self) -> None:
-        """Say once of each tool that cells have given its name to something else.
+        """Tell the user, once for each tool, that a variable has taken the tool's name.
 
-        A model would wonder later why a call fails: tools are builtins, which a variable hides.
+        Tools are builtins, which a variable hides. A model would wonder later why its call fails.
         """
         tools, variables = self._shell.tools, self._shell.user_ns
         for name, tool in tuple(tools.items()):
@@ -165,21 +184,25 @@ class Runner:
                 self._out.add("stderr", _HIDDEN.format(name))
 
     def _findings(self, request: messages.Execute) -> tuple[Finding, ...]:
-        """Return what the policy forbids of the cell, and keep no tree of it.
+        """Return what the policy forbids in the cell.
 
-        Let go of after the next fork, it would be memory of that copy's and written to besides.
+        The cached syntax tree is dropped at once. If it were dropped after the next fork, writing
+        to its memory would copy pages that the snapshot shares.
         """
         try:
-            found = analyse(request.source, self._shell.rules_now(self._current.rules))
+            findings = analyse(request.source, self._shell.rules_now(self._current.rules))
             if request.template is None:
-                return found
-            # What keeps a template from being one is judged here again, as cells are.
-            return (*definitions(request.source), *entry(request.source), *found)
+                return findings
+            # The host has checked the form of templates, too; like cells, they are checked twice.
+            return (*definitions(request.source), *entry(request.source), *findings)
         finally:
             forget()
 
     def _guarded(self, action: Any, *args: Any) -> messages.Error | None:
-        """Call ``action`` as user code; return what it returns, or what it raised, shown."""
+        """Call ``action`` as user code; return its result, or show and return the error it raised.
+
+        ``action`` itself returns an error that it has shown, or None.
+        """
         outer, self.running = self.running, True
         try:
             try:
@@ -193,6 +216,7 @@ class Runner:
             self.running = outer
 
     def _begin(self, action: Any, *args: Any) -> Any:
+        """Call ``action``, unless an interrupt came before."""
         if self.interrupted:
             self.interrupted = False
             raise KeyboardInterrupt
@@ -201,18 +225,21 @@ class Runner:
     def rehearse(self) -> None:
         """Run a cell that does nothing, and leaves no trace in names, hooks and numbers.
 
-        After a fork the memory that it takes is shared; what is copied now need not be copied
-        while a user waits.
+        After a fork, pages of memory are copied when they are written to first. This writes to
+        those that every cell writes to, so that the user's next cell need not wait for the copies.
         """
         request = messages.Execute(id=0, source="None", raw="None", execution_count=0)
-        with contextlib.suppress(BaseException):  # a shell that a cell has spoilt
+        with contextlib.suppress(BaseException):  # a cell may have spoilt the shell
             self._findings(request)
             compiler = self._shell.compile
             body = compiler.ast_parse(request.source).body
             run_plain(self._shell.run_ast_nodes(body, "<none>", "none", compiler))
 
     def query(self, action: Any, otherwise: Any) -> Any:
-        """Return ``action()``, which may run user code; ``otherwise`` when it is interrupted."""
+        """Return ``action()``, which may run user code, or ``otherwise`` if it raises anything.
+
+        That includes an interrupt.
+        """
         self.running = True
         try:
             return action()
@@ -222,33 +249,39 @@ class Runner:
             self.running = False
 
     def run_handler(self, action: Any) -> None:
-        """Call a comm's handler as user code, with its error shown."""
+        """Call a comm's handler as user code; show the error that it raises, if any."""
         self._guarded(self._in_reserve, action)
 
     def _bare(self, error: BaseException) -> messages.Error:
-        """Show an error without a word of the user's code, which may never return."""
+        """Show an error without running any of the user's code, which may never return."""
         name = type.__getattribute__(type(error), "__name__")
         shown = messages.Error(
             ename=encodable(name),
             evalue="",
             traceback=[encodable(name)],
-            # Where nothing else can be said of it, for want of memory, this still can.
+            # Even if there is no memory for more, the card can say that memory ran out.
             failed_call=messages.FailedCall("memory") if isinstance(error, MemoryError) else None,
         )
         self._out.send(shown)
         return shown
 
     def _run_cell(self, request: messages.Execute) -> messages.Error | None:
-        """Run a cell as ipykernel does (``IPythonKernel.do_execute``); return how it failed."""
-        shell, raw, spoilt = self._shell, request.raw, None
-        kept = request.store_history and not request.silent
+        """Run a cell as ipykernel does (``IPythonKernel.do_execute``).
+
+        Return the error that it failed with, or None.
+        """
+        shell = self._shell
+        raw = request.raw
+        transform_error = None
+        stored = request.store_history and not request.silent
         try:
             source = shell.transform_admitted(request.source, raw)
         except Exception:
-            source, spoilt = raw, sys.exc_info()
-        prepared = {"transformed_cell": source, "preprocessing_exc_tuple": spoilt}
+            source = raw
+            transform_error = sys.exc_info()
+        prepared = {"transformed_cell": source, "preprocessing_exc_tuple": transform_error}
         name = request.cell_id
-        cell = shell.run_cell_async(raw, kept, request.silent, cell_id=name, **prepared)
+        cell = shell.run_cell_async(raw, stored, request.silent, cell_id=name, **prepared)
         awaits = shell.should_run_async(raw, **prepared)
         result = None
         try:
@@ -260,7 +293,7 @@ class Runner:
                 with self._driver.entered():
                     result = (shell.loop_runner if awaits else run_plain)(cell)
         except BaseException as exc:
-            result = _Result(_Info(raw, kept, request.silent, True, name))
+            result = _Result(_Info(raw, stored, request.silent, True, name))
             result.error_in_exec = exc
             shell.showtraceback()
         finally:
@@ -272,19 +305,22 @@ class Runner:
         return cast("messages.Error | None", failed)
 
     def _show_view(self, request: messages.Execute) -> messages.Error | None:
-        """Answer a view of the host's by its own function: not by what cells made of the name."""
+        """Show a view of the host. Calls the view's own function, whose name cells may rebind."""
         self._store_input(request)
         view = cast("messages.View", request.view)
         return self._guarded(self._shell.views[view.name], view.argument)
 
     def _store_input(self, request: messages.Execute) -> None:
+        """Put the cell into ``In``."""
         if request.store_history and not request.silent:
             with _alone:
                 history = self._shell.history_manager
                 history.store_inputs(request.execution_count, request.raw)
 
     def _run_template(self, request: messages.Execute) -> messages.Error | None:
-        shell, template = self._shell, request.template
+        """Run a cell that names a template; return the error that it failed with, or None."""
+        shell = self._shell
+        template = request.template
         self._store_input(request)
         # IPython numbers results by the count after the running cell's.
         shell.execution_count = request.execution_count + 1
@@ -296,8 +332,9 @@ class Runner:
 
     def _execute_template(self, request: messages.Execute, template: messages.Template) -> None:
         """Run a template's definitions in a namespace of its own, then its ``run(state)``."""
-        name, source = f"<template {template.name}>", request.source
-        # Tracebacks find its lines there.
+        name = f"<template {template.name}>"
+        source = request.source
+        # Tracebacks read the template's lines from this cache.
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         namespace: dict[str, Any] = {"__name__": "__main__"}
         tree = self._parse(source, name)
@@ -313,6 +350,7 @@ class Runner:
         self._run(ast.fix_missing_locations(start), _TEMPLATE_CALL, mode, namespace)
 
     def _parse(self, source: str, name: str) -> ast.Module:
+        """Parse and rewrite a template. Raises SyntaxError, without this module's frames."""
         try:
             tree = self._shell.compile.ast_parse(source, filename=name)
         except SyntaxError as exc:
@@ -320,10 +358,11 @@ class Runner:
         return cast("ast.Module", tree)
 
     def _run(self, tree: ast.AST, name: str, mode: str, namespace: dict[str, Any]) -> None:
+        """Compile a tree and run it in ``namespace``."""
         shell = self._shell
         with _alone, shell.compile.extra_flags(_AWAIT):
             code: CodeType = shell.compile(tree, name, mode)
-        # What a function finds as its builtins is decided when it is made.
+        # Must be set first: a function keeps the builtins of its namespace when it is defined.
         namespace["__builtins__"] = self._builtins
         if code.co_flags & inspect.CO_COROUTINE:
             self._in_reserve(self._driver.run, eval(code, namespace))
@@ -332,10 +371,10 @@ class Runner:
             self._in_reserve(exec, code, namespace)
 
     def _in_reserve(self, run: Any, *args: Any) -> None:
-        """Call ``run``; whatever it leaves, there is memory again for what comes after it.
+        """Call ``run``, and then set memory aside again, so that there is some for what follows.
 
-        As short as it is: where no memory is left, CPython 3.11 does not get out of a handler that
-        begins further down in its function (it makes an int of the place, and looks for a handler).
+        Keep this function short. If no memory is left, CPython 3.11 never leaves a handler that
+        begins further down in its function: it would need memory for an int of that position.
         """
         try:
             run(*args)
@@ -343,6 +382,7 @@ class Runner:
             self._reserve.refill()
 
     def _value(self, expression: str) -> dict[str, Any]:
+        """Return the reply to one of the request's ``user_expressions``, in Jupyter's form."""
         if analyse_expression(expression, self._shell.rules_now(self._current.rules)):
             return {"status": "error", "ename": "PolicyDenied", "evalue": "", "traceback": []}
         self.running = True
@@ -358,5 +398,5 @@ class Runner:
 
 
 def _read_bytes() -> int:
-    """Return what this process has had read from disk so far (getrusage(2))."""
+    """Return how many bytes were read from disk for this process so far (getrusage(2))."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_inblock * 512

@@ -1,4 +1,14 @@
-"""A guest's main loop: one request at a time, in order."""
+"""A guest's main loop: it answers the host's requests, one at a time and in order.
+
+``setup`` makes the ``Server`` once the guest is locked, and calls ``serve_forever``. The main
+thread takes cells, comm messages, queries, variables and snapshots from the channel:
+
+    waiting ── request ──> begun (``Began``, interrupts are for it) ── ``Done`` ──> waiting
+       ├────── query ────> answered by one message ───────────────────────────────> waiting
+       └────── Snapshot ─> in the copy: waits in ``Snapshots.take`` for ``Resume``, then takes over
+
+``Subshells`` are threads that take cells and comm messages beside it.
+"""
 
 from __future__ import annotations
 
@@ -48,51 +58,60 @@ if TYPE_CHECKING:
 
 # --- subshells (JEP 91): threads that take cells and comm messages while the main one runs a cell
 #
-# The host says which there are; a snapshot has none, so it says so again to one that takes over. A
-# thread has nothing but its event loop, in which the tasks of its cells go on between them. Nobody
-# forks while one of them runs a request (``host.session.requests``).
+# The host says which subshells there are. A snapshot has no threads, so the host says it again to a
+# copy that takes over. All that a subshell keeps is its event loop, in which the tasks of its cells
+# go on between cells. No snapshot is forked while a subshell runs a request
+# (``host.session.requests``).
 
-#: Seconds that an idle one has to end.
+#: Seconds to wait for the end of an idle subshell's thread.
 _IDLE_TIMEOUT: Final = 1.0
 
 
 class Subshell:
-    """One thread, and what has arrived for it."""
+    """A subshell: one thread, and the messages that have arrived for it.
+
+    ``answer`` handles a message in the thread. ``driver`` is the subshell's event loop in the guest
+    that this copy was forked from, if it is known.
+    """
 
     def __init__(
         self, number: int, calls: Calls, answer: Answer, driver: Driver | None = None
     ) -> None:
         self.number = number
-        self._calls, self._answer = calls, answer
+        self._calls = calls
+        self._answer = answer
         self._messages = deque[Any]()
         self._arrived = threading.Event()
         self.on_message: Callable[[], None] = lambda: None
-        #: Made in the thread, or what a thread before a fork had.
+        #: The subshell's event loop. Made in the thread if it is None.
         self.driver = driver
         name = f"cellblock-subshell-{number}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread. Raises RuntimeError, MemoryError where there is no room for one."""
+        """Start the thread. Raises RuntimeError, MemoryError if there can't be one more thread."""
         run_exempt(self._thread.start)
 
     def put(self, message: messages.ToGuest | None) -> None:
-        """Hand a message over; None ends the thread when it has answered those before."""
+        """Queue a message; None ends the thread when it has answered the messages before."""
         self._messages.append(message)
         self._arrived.set()
         self.on_message()
 
     def join(self) -> None:
-        """Wait until an idle thread has ended."""
+        """Wait until the thread has ended, for a second at most: a busy one goes on."""
         if threading.current_thread() is not self._thread:
             self._thread.join(_IDLE_TIMEOUT)
 
     def waiting(self) -> bool:
-        """Whether a message is here."""
+        """Return whether a message has arrived."""
         return bool(self._messages)
 
     def recv(self) -> Any:
-        """Return the next message, waiting for it; read for others meanwhile, if nobody does."""
+        """Wait for the next message and return it.
+
+        Meanwhile, read the channel on behalf of all threads if no other thread does.
+        """
         self._calls.wait_beside_main(self.waiting, self._arrived)
         return self._messages.popleft()
 
@@ -104,14 +123,14 @@ class Subshell:
             pass
 
     def _answer_next(self, driver: Driver) -> bool:
-        """Answer the next message; return whether there may be another."""
+        """Answer the next message; return False when the thread must end."""
         try:
             message = driver.next_message()
             if message is not None:
                 self._answer(message, driver)
         except HostGone:
             return False
-        except BaseException:  # of a task; a cell's is told by its end
+        except BaseException:  # raised by a task: a cell's exception is in its ``Done``
             return True
         if message is None:
             driver.loop.close()
@@ -119,19 +138,28 @@ class Subshell:
 
 
 class Subshells:
-    """All of one guest, by number; ``keep`` gets what the main thread is to answer."""
+    """The subshells of a guest, by number.
+
+    ``answer`` handles a message in a subshell's thread. ``keep`` queues one for the main thread.
+    """
 
     def __init__(
         self, calls: Calls, answer: Answer, keep: Callable[[messages.ToGuest], None]
     ) -> None:
-        self._calls, self._answer, self._keep = calls, answer, keep
+        self._calls = calls
+        self._answer = answer
+        self._keep = keep
         self._all: dict[int, Subshell] = {}
-        #: Event loops of those that a copy had before it was one.
+        #: In a copy, by number: the event loops of its original's subshells.
         self._drivers: dict[int, Driver] = {}
         self._changing = threading.Lock()
 
     def of_message(self, message: messages.ToGuest) -> Callable[[], None] | None:
-        """Return what hands a message to its subshell; None where the main thread is to have it."""
+        """Return a function that delivers this message to its subshell.
+
+        Return None if the message is for the main thread. Called by whichever thread reads the
+        channel, which calls the function when it holds no lock.
+        """
         if isinstance(message, messages.Subshells):
             return partial(self._change, message.numbers)
         if isinstance(message, messages.OfSubshell) and message.subshell:
@@ -143,24 +171,30 @@ class Subshells:
         (self._keep if subshell is None else subshell.put)(message)
 
     def _change(self, numbers: tuple[int, ...]) -> None:
-        """Have exactly these. The main thread takes the messages of one that can't be had."""
+        """End and start threads, so that there are exactly these subshells.
+
+        If a thread can't be started, the main thread takes that subshell's messages.
+        """
         with self._changing:
             for number in self._all.keys() - set(numbers):
-                ended = self._all.pop(number)
-                ended.put(None)
-                ended.join()
+                subshell = self._all.pop(number)
+                subshell.put(None)
+                subshell.join()
             for number in numbers:
                 if number not in self._all:
                     driver = self._drivers.pop(number, None)
-                    made = Subshell(number, self._calls, self._answer, driver)
+                    new_subshell = Subshell(number, self._calls, self._answer, driver)
                     with contextlib.suppress(RuntimeError, MemoryError):
-                        made.start()
-                        self._all[number] = made
+                        new_subshell.start()
+                        self._all[number] = new_subshell
 
     def forget(self) -> int:
-        """Forget, in a copy, all threads; return how many tasks are lost with them."""
-        found = {number: one.driver for number, one in self._all.items()}
-        self._drivers |= {number: one for number, one in found.items() if one is not None}
+        """Forget all threads, which a copy does not have; return how many tasks are lost.
+
+        Called in a copy that takes over. Event loops are kept for the threads that come.
+        """
+        drivers = {number: value.driver for number, value in self._all.items()}
+        self._drivers |= {number: value for number, value in drivers.items() if value is not None}
         self._all.clear()
         self._changing = threading.Lock()
         return sum(driver.resume() for driver in self._drivers.values())
@@ -168,22 +202,24 @@ class Subshells:
 
 # --- the main thread ------------------------------------------------------------------------------
 
-#: Seconds without a request after a fork, before the way of one is rehearsed.
+#: Seconds without a request after a snapshot, after which the guest rehearses a cell
+#: (``Runner.rehearse``).
 REST = 0.005
 
 
 class ModuleListing:
-    """Python's own list of the modules in the working folder, to be read anew after a pause.
+    """Makes Python list the modules in the working folder again, after a pause between cells.
 
-    The user may have added one meanwhile. The host has the layer over that folder forget what it
-    knew (``Refresh``), which leaves the folder's time as it was, and by that Python would judge.
+    The user may have added a module meanwhile. Python lists a folder again if its modification time
+    has changed. That is not enough if a layer is over the folder: the host makes the layer forget
+    what it looked up (``Refresh``), but its folder's time stays the same.
     """
 
     def __init__(self) -> None:
         self._ended = 0.0
 
     def begin_cell(self) -> None:
-        """Have the list forgotten where the last cell ended a while ago."""
+        """Discard Python's list if the last cell ended ``PAUSE`` ago or earlier."""
         if monotonic() - self._ended < messages.PAUSE:
             return
         with contextlib.suppress(OSError):  # the folder is gone
@@ -196,7 +232,11 @@ class ModuleListing:
 
 
 class Server:
-    """Answers the host until it hangs up. ``request`` is what the zygote prepared for."""
+    """Answers the host until it closes the channel.
+
+    ``current`` are the rules in force, ``out`` sends what cells show. ``request`` is the zygote's
+    ``Prepare`` with the session's own values. ``zygote`` is the zygote's pid.
+    """
 
     def __init__(
         self,
@@ -208,9 +248,12 @@ class Server:
         *,
         zygote: int,
     ) -> None:
-        #: Where layers are, the user may change what lies below them between cells.
+        #: None if there are no layers: only below these may folders change unnoticed.
         self._listing = ModuleListing() if request.plan.layers else None
-        self._shell, self._rules, self._channel, self.out = shell, current.rules, channel, out
+        self._shell = shell
+        self._rules = current.rules
+        self._channel = channel
+        self.out = out
         self._current = current
         self._driver = Driver(channel, ChannelReaders(channel))
         self.calls = Calls(
@@ -218,14 +261,15 @@ class Server:
         )
         self._subshells = Subshells(self.calls, self._answer_beside, channel.keep)
         channel.on_subshell = self._subshells.of_message
-        plan, rules = request.plan, self._rules
+        plan = request.plan
+        rules = self._rules
         raw = bool(rules.raw_modules) or not rules.language
         self._snapshots = Snapshots(
             channel,
             out,
             self._driver,
             zygote=zygote,
-            # Where no library is let in, nobody has either.
+            # Only raw libraries have OpenMP threads or connections.
             openmp=raw,
             connects=raw and plan.has_sockets,
             serves=plan.loopback,
@@ -234,31 +278,36 @@ class Server:
         self._driver.deliver = self._deliver_beside
         self._runner = Runner(shell, current, self._driver, out, plan, self._reserve)
         shell.refill = self._reserve.refill
+        #: The cell of the main shell that runs, if one does.
         self._request: messages.Execute | None = None
-        #: A request has begun that an interrupt is for.
+        #: A request has begun, and interrupts are for it.
         self._begun = False
-        #: One may have come while none had: before this can hear of one, nobody knows.
+        #: An interrupt may have come while no request had begun. True at first: one may have come
+        #: before the handler was set.
         self._interrupted = True
-        self._handler = self._on_interrupt  # one object, to be told from a cell's
+        # A bound method is a new object at each access. Kept, so that it can be compared with the
+        # handler that is set, which may be a cell's.
+        self._handler = self._on_interrupt
         self._kernel = GuestKernel(shell, out, lambda: self._request is not None)
-        # Where ipywidgets looks for what it needs to know.
+        # ipywidgets looks for the kernel there.
         shell.kernel = self._kernel
         if GuestApp.initialized():
             app: Any = GuestApp.instance()
             app.kernel = self._kernel
 
     def serve_forever(self) -> None:
-        """Serve; returns never, raises ``HostGone`` when the host hangs up."""
+        """Serve. Never returns; raises ``HostGone`` when the host closes the channel."""
         signal.signal(signal.SIGINT, self._handler)
-        # Ignored, as it is by default, it would cut no wait short; the host sends it for that.
+        # The host sends SIGURG to cut a wait short. By default the signal is ignored and would not.
         signal.signal(signal.SIGURG, self._on_wake)
         while True:
             self._handle(self._next())
 
     def _on_wake(self, _number: int, _frame: FrameType | None) -> None:
-        """Have read what arrived while a cell runs: a first subshell may be among it.
+        """Read the channel while a cell runs: the message that begins the first subshell is there.
 
-        In a thread, as the cell may be anywhere; without the locks of ``threading``.
+        Reads in another thread, because this handler may interrupt the cell anywhere, also while it
+        holds a lock of ``threading``. So the thread is not started by that module, either.
         """
         if self._runner.running:
             with contextlib.suppress(RuntimeError, MemoryError):
@@ -269,6 +318,7 @@ class Server:
             self.calls.read_now()
 
     def _next(self) -> messages.ToGuest:
+        """Wait for the next message; errors of background tasks don't end the loop."""
         message = None
         while message is None:
             try:
@@ -276,16 +326,19 @@ class Server:
             except HostGone:
                 raise
             except MemoryError:
-                # Trying for ever would answer nobody; the host goes on with a copy.
+                # Without memory no request could be answered. The host goes on with a copy.
                 if not self._reserve.give_back():
                     os._exit(1)
-            except BaseException:  # a background task's end is not the loop's
+            except BaseException:  # raised by a background task, which must not end the guest
                 message = None
         return message
 
     def _handle(self, message: messages.ToGuest) -> None:
-        # Of a subshell that has no thread, if of any. An ``Input`` is an answer whose question was
-        # interrupted.
+        """Answer one message in the main thread.
+
+        Ignores the rest: an ``Input`` here answers a question whose cell was interrupted.
+        """
+        # A message of a subshell comes here if the subshell has no thread.
         current_subshell.set(getattr(message, "subshell", 0))
         match message:
             case messages.Execute():
@@ -308,7 +361,7 @@ class Server:
                 self.out.send(messages.Preloaded(same=_import_ahead(modules)))
 
     def _answer_query(self, message: Any) -> None:
-        """Answer what runs no cell, or with nothing when that is interrupted."""
+        """Answer a query, which runs no cell; if it is interrupted, send the empty answer."""
         number, shell, query = message.id, self._shell, self._runner.query
         answer: Any
         match message:
@@ -330,11 +383,14 @@ class Server:
         self.out.send(answer)
 
     def _take_over(self, resume: messages.Resume) -> None:
-        """Go on as the guest; a narrower policy's locks come last, and before any request."""
+        """Become the session's guest. Called in a copy when the host has sent ``Resume``.
+
+        The locks of a narrower policy are taken last, and before any request.
+        """
         self._reserve.give_back()
-        self._interrupted = True  # as for a new one
+        self._interrupted = True  # as in a new guest
         self.calls.reset_after_fork()
-        # Have ``In`` number the cells that this copy has not seen, too.
+        # ``In`` must also have the cells that ran after this copy was forked.
         history: Any = self._shell.history_manager
         for count, text in resume.inputs:
             history.store_inputs(count, text)
@@ -348,13 +404,14 @@ class Server:
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.request_ruleset()
-            # By its name: what is denied now was mounted over, and who is in it stays below that.
+            # Enter the working folder again by its name. If it is denied now, something is mounted
+            # over it, and a process that was in there before would stay below that mount.
             with contextlib.suppress(FileNotFoundError):  # it was removed
                 run_exempt(lambda: enter_nearest(os.getcwd()))
         self._channel.send(structs.replace(resumed, files=self._snapshots.have_files(resume)))
 
     def _may_have(self, library: str) -> bool:
-        """Return whether cells may have a library's objects: those are as it made them."""
+        """Return whether cells may hold objects of a library just as the library made them."""
         rules = self._current.rules
         return not rules.language or rules.is_raw(library)
 
@@ -371,7 +428,7 @@ class Server:
             else:
                 with driver.entered():
                     runner.run_handler(lambda: self._kernel.deliver(message))
-        except BaseException as exc:  # between two pieces of user code
+        except BaseException as exc:  # raised between two pieces of the user's code
             error = messages.Error(ename=type(exc).__name__, evalue="", traceback=[])
             done = structs.replace(done, error=error)
         try:
@@ -381,7 +438,9 @@ class Server:
             self._channel.send(messages.Done(id=message.id, error=error))
 
     def _execute(self, message: messages.Execute) -> None:
-        self._request, self._kernel.request = message, message.id
+        """Run one cell of the main shell, and send its ``Done``."""
+        self._request = message
+        self._kernel.request = message.id
         if self._listing is not None:
             self._listing.begin_cell()
         self._kernel.cell = message.execution_count if message.store_history else 0
@@ -390,7 +449,7 @@ class Server:
         try:
             done = self._runner.run(message)
         except (KeyboardInterrupt, MemoryError) as exc:
-            # It came between two pieces of user code: the cell ends where it stands.
+            # Raised between two pieces of the user's code: the cell ends there.
             error = messages.Error(ename=type(exc).__name__, evalue="", traceback=[])
             done = messages.Done(id=message.id, error=error)
         finally:
@@ -401,10 +460,10 @@ class Server:
                 self._listing.end_cell()
             if self._channel.is_parents:
                 self.out.flush()
-                os._exit(1)  # a fork that the cell left by an error: its parent goes on
-        # No cell runs now. Once the host has read the end it may send the next cell, and would take
-        # what a task or thread of this one prints before that begins for the next one's, if it had
-        # no number. So it has one from before the end on: threads print meanwhile.
+                os._exit(1)  # a process that the cell forked, and that left the cell by an error
+        # No cell runs now. When the host has read ``Done`` it may send the next cell. If tasks and
+        # threads of this cell printed without a number until that begins, the host would take their
+        # text for the next cell's. So their text gets a number from here on, before ``Done``.
         self.out.begin(0)
         self.out.end(done)
         self.out.cell_ended()
@@ -412,24 +471,25 @@ class Server:
     def _set_variables(self, message: messages.SetVariables) -> None:
         late = messages.Error(ename="Interrupted", evalue="it took too long", traceback=[])
 
-        def set_it() -> messages.Error | None:
+        def set_variables() -> messages.Error | None:
             try:
-                made = {name: arrays.decode(value) for name, value in message.values.items()}
-                self._shell.user_ns.update(made)
-            except Exception as exc:  # a library that is not there, for one
+                values = {name: arrays.decode(value) for name, value in message.values.items()}
+                self._shell.user_ns.update(values)
+            except Exception as exc:  # such as a library that is missing
                 why = encodable(str(exc))
                 return messages.Error(ename=type(exc).__name__, evalue=why, traceback=[])
             return None
 
         self._begin(message.id)
         with self._driver.entered():
-            error = self._runner.query(set_it, late)
+            error = self._runner.query(set_variables, late)
         self._end()
         self._snapshots.ran_again()
         self.out.send(messages.Done(id=message.id, error=error))
 
     def _comm(self, message: messages.CommIn) -> None:
-        self._kernel.request, self._kernel.cell = message.id, 0
+        self._kernel.request = message.id
+        self._kernel.cell = 0
         self.out.begin(0)
         self._begin(message.id)
         self._current.grant(message.granted)
@@ -441,12 +501,13 @@ class Server:
         self.out.send(messages.Done(id=message.id))
 
     def _deliver_beside(self) -> None:
-        """Hand over comm messages that came while a cell awaits, which may be what it awaits."""
+        """Handle comm messages that arrived while a cell awaits: it may await just these."""
         kernel = self._kernel
         while (message := self._channel.take_comm()) is not None:
             before = kernel.request, kernel.cell
-            kernel.request, kernel.cell = message.id, 0
-            # In the context of this call of the loop's, and no other.
+            kernel.request = message.id
+            kernel.cell = 0
+            # Context variables: these hold in this call from the event loop only.
             current_subshell.set(message.subshell)
             current_cell.set(0)
             self._channel.send(messages.Began(id=message.id))
@@ -457,22 +518,23 @@ class Server:
                 self.out.send(messages.Done(id=message.id))
 
     def _begin(self, number: int) -> None:
-        """Direct interrupts to this request, and tell the host whether one came before."""
+        """Direct interrupts to this request, and tell the host whether one may have come before."""
         self._begun = True
-        # A cell may have replaced it; the next one must be interruptible again. What came
-        # meanwhile was told to the cell's: it may have been one.
+        # An earlier cell may have replaced the handler, and this request must be interruptible. If
+        # so, that handler may have got an interrupt, of which nothing is known here.
         before = signal.signal(signal.SIGINT, self._handler)
-        came, self._interrupted = self._interrupted or before is not self._handler, False
-        self._channel.send(messages.Began(id=number, interrupted=came))
+        interrupted, self._interrupted = self._interrupted or before is not self._handler, False
+        self._channel.send(messages.Began(id=number, interrupted=interrupted))
 
     def _end(self) -> None:
+        """End the request: interrupts are for no request now."""
         self._begun = self._runner.interrupted = False
 
     def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if not self._begun:
             self._interrupted = True
         if not self._runner.running and not self._driver.in_task():
-            # The request was taken, its code does not run yet: it will not start.
+            # If a request has begun, its code does not run yet, and now will not start.
             self._runner.interrupted = self._begun
             return
         if self._channel.defer_interrupt() or self._driver.interrupt():
@@ -481,37 +543,40 @@ class Server:
 
     @property
     def runs_cell(self) -> bool:
-        """Whether a cell of the main shell is under way, and no handler."""
+        """Whether a cell of the main shell runs, and not a comm handler or a subshell's cell."""
         return self._request is not None and not current_subshell.get()
 
     def ask(self, prompt: object = "", *, password: bool = False) -> str:
-        """``input()`` and ``getpass()`` for cells."""
+        """Ask the user: ``input()`` and ``getpass()`` of cells.
+
+        Raises StdinNotImplementedError if the front end or a subshell can't be asked.
+        """
         request = self._request
         if current_subshell.get():
             request = None
         elif threading.current_thread() is not threading.main_thread():
             raise RuntimeError("input() works in the main thread only")
         if request is None or not request.allow_stdin:
-            # As ipykernel says it, which programs compare.
+            # ipykernel's words, with which programs compare.
             name = "getpass" if password else "raw_input"
             raise StdinNotImplementedError(
                 f"{name} was called, but this frontend does not support input requests."
             )
-        asked = messages.InputRequest(id=request.id, prompt=str(prompt), password=password)
+        question = messages.InputRequest(id=request.id, prompt=str(prompt), password=password)
         try:
-            return take_input(self._channel, self.out.marked(asked))
+            return take_input(self._channel, self.out.marked(question))
         except KeyboardInterrupt:
             raise KeyboardInterrupt("Interrupted by user") from None
 
 
-#: What matplotlib reads of the folder that it is imported in.
+#: File that matplotlib reads in the folder in which it is imported.
 _SETTINGS_FILE: Final = "matplotlibrc"
 
 
 def enter_nearest(folder: str) -> str:
-    """Enter a folder, or the nearest one above it that can be entered; return which.
+    """Enter a folder, or the nearest folder above it that can be entered; return its path.
 
-    Cells may have removed the folder where they write, or have changed its mode.
+    Cells that may write there may have removed the folder, or changed its mode.
     """
     while folder != "/":
         with contextlib.suppress(OSError):
@@ -523,32 +588,37 @@ def enter_nearest(folder: str) -> str:
 
 
 def _import_ahead(modules: tuple[str, ...]) -> bool:
-    """Import these modules; return whether a cell's import would have had the same.
+    """Import these modules; return whether a cell's own import would have given the same.
 
-    Cells may look for modules beside the notebook first. This does not, so that nothing there is
-    run; where one lies there of the name of anything imported, theirs would have been another.
-    Nor does it read settings there, which matplotlib evaluates in part.
+    Cells may import modules from the notebook's folder first. This function does not, so that it
+    runs no code from there. If that folder has a module of a name that was imported, a cell would
+    have got that one instead. Nor does this function read settings there, which matplotlib
+    evaluates in part.
     """
     if os.path.lexists(_SETTINGS_FILE):
         return False
-    known, places = set(sys.modules), sys.path[:]
-    sys.path[:] = filter(None, places)
+    known = set(sys.modules)
+    path = sys.path[:]
+    sys.path[:] = filter(None, path)
     try:
         for name in modules:
             if importlib.util.find_spec(name.partition(".")[0]) is not None:
                 importlib.import_module(name)
-    except BaseException:  # the cell that imports it is to see that
+    except BaseException:  # the cell's own import must raise it
         return False
     finally:
-        sys.path[:] = places
-    beside = [os.getcwd()] if "" in places else []
-    found = {name.partition(".")[0] for name in set(sys.modules) - known}
-    specs = [PathFinder.find_spec(name, beside) for name in found]
+        sys.path[:] = path
+    beside = [os.getcwd()] if "" in path else []
+    imported = {name.partition(".")[0] for name in set(sys.modules) - known}
+    specs = [PathFinder.find_spec(name, beside) for name in imported]
     return all(spec is None or spec.loader is None for spec in specs)
 
 
 def reader(find: Callable[[], Server], *, password: bool) -> Any:
-    """Return a stand-in for ``input`` or ``getpass`` that finds its server when called."""
+    """Return a replacement for ``input`` or ``getpass`` that asks the guest's server.
+
+    It is made in the zygote, where there is no server yet; ``find`` returns it when a cell calls.
+    """
 
     def ask(prompt: object = "Password: " if password else "", stream: object = None) -> str:
         del stream

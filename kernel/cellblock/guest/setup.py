@@ -1,4 +1,13 @@
-"""What a zygote prepares once, and how a fork of it becomes a guest."""
+"""What a zygote prepares once (``prepare``), and how its fork becomes a guest (``become_guest``).
+
+Both are called by ``zygote``. A guest starts in these steps:
+
+    fork ── descriptors in place, isolated ──> SessionSetup received ──> locks taken
+      ──> Ready sent ──> audit hook armed ──> streams, ``inputs`` ──> ``Server.serve_forever``
+
+A guest with a ``trial`` stops after the locks, tries them and ends. If a step up to the locks
+fails, the guest sends ``NotReady`` and ends.
+"""
 
 from __future__ import annotations
 
@@ -71,15 +80,16 @@ if TYPE_CHECKING:
     from cellblock.guest.library_patches import Patch
 
 
+#: Characters of a value in the repr of ``inputs``; names in the message of a KeyError.
 _SHOWN: Final = 60
 _NAMED: Final = 10
 _GIVEN: Final = "whoever runs the cells gives inputs: --input FILE, or Sandbox(inputs={…})"
 
 
 class Inputs(Mapping[str, Any]):
-    """``inputs``: what whoever runs the cells has given them, by name, to be read.
+    """``inputs``: values that the caller of a run or sandbox gives to cells, read-only, by name.
 
-    Each look-up gives a copy of its own, of JSON's types. ``encoded`` are the values as JSON.
+    Each look-up returns a new copy, made of JSON's types. ``encoded`` are the values as JSON.
     """
 
     __slots__ = ("_encoded",)
@@ -92,7 +102,8 @@ class Inputs(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in self._encoded:
             return json.loads(self._encoded[name])
-        names, more = list(self._encoded)[:_NAMED], len(self._encoded) - _NAMED
+        names = list(self._encoded)[:_NAMED]
+        more = len(self._encoded) - _NAMED
         known = f"but {', '.join(names)}" if names else "and no other"
         known += f" and {more:,} more" if more > 0 else ""
         raise KeyError(f"there is no input {name!r}, {known}; {_GIVEN}")
@@ -118,28 +129,33 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-#: Names that IPython puts into the namespace and mode safe takes out of it.
+#: Names that IPython puts into the namespace, and that mode safe removes.
 _IPYTHON_NAMES = ("__builtin__", "get_ipython", "exit", "quit", "open", "_dh")
-#: Variables by which libraries find folders of the user's.
+#: Environment variables in which libraries look for the user's folders.
 _HOME_VARIABLES = (
     "HOME", "IPYTHONDIR", "MPLCONFIGDIR", "TMPDIR",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
 )  # fmt: skip
+#: A guest's descriptor of its channel to the host.
 CHANNEL_FD = 3
-#: Where the listener of the gate is given away, until that is done.
+#: A guest's descriptor of the socket that takes the gate's listener to the zygote, until that is
+#: sent.
 GATE_FD = 4
-#: Where what the host sends along belongs: channel, stdout, stderr.
+#: Descriptor numbers of what the host sends with ``Fork``: channel, stdout, stderr.
 _TARGETS = (CHANNEL_FD, 1, 2)
 
 
 class Prepared:
-    """A shell with its guards, ready to be forked."""
+    """A shell with its guards, built in the zygote and ready to be forked.
+
+    ``become_guest`` is called in each fork. Until then nothing here belongs to a session.
+    """
 
     _server: server.Server
 
     def __init__(self, request: messages.Prepare) -> None:
         self.request = request
-        #: Guests are forked from whoever makes this.
+        #: The zygote is the process that makes this object.
         self._zygote = os.getpid()
         self._rules = Rules.from_builtins(request.rules)
         self._current = RulesInForce(self._rules)
@@ -148,7 +164,7 @@ class Prepared:
         loop.allow_nested_run()
         if not self._rules.language:
             loop.make_loops_alike()
-            site.setcopyright()  # as site does where Python is not started without it
+            site.setcopyright()  # site does this, but the zygote is started without site
         builtins.input = server.reader(lambda: self._server, password=False)
         getpass.getpass = server.reader(lambda: self._server, password=True)
         most, calls = request.tool_max_bytes, lambda: self._server.calls
@@ -164,9 +180,8 @@ class Prepared:
         self._builtins = names
         self._shell: Any = shell.build(self._rules, names)
         if self._rules.language:
-            kept = (
-                {"_dh"} if "cd" in self._rules.magics else set[str]()
-            )  # it keeps its folders there
+            # %cd keeps its folders in ``_dh``.
+            kept = {"_dh"} if "cd" in self._rules.magics else set[str]()
             shell.strip_globals(self._shell, tuple({*_IPYTHON_NAMES} - kept))
         self._shell.tools = dict(tools)
         self._magics = shell.HostMagics(self._shell)
@@ -175,15 +190,19 @@ class Prepared:
             module = names["__import__"](name, {"__name__": "__main__"}, {}, (), 0)
             self._shell.user_ns[name] = module
             shell.hide(self._shell, name)
-        # Completion and inspection look for names there.
+        # Cells find the tools among builtins. Completion and inspection look in the namespace.
         self._shell.user_ns.update(tools)
         shell.hide(self._shell, *tools)
         prepare_locks(request.plan)
         self._arm = self._prepare_audit_hook()
 
     def _prepare_audit_hook(self) -> Callable[[Callable[[str], None]], None]:
+        """Return the function that arms the audit hook in a guest.
+
+        It takes a function that reports an operation which the hook caught.
+        """
         if self._rules.raw_modules:
-            # Raw packages reach the OS layer anyhow, and its refusals name the policy's field.
+            # No hook: raw packages reach the OS layer anyhow, whose refusals name the policy field.
             return lambda _report: None
         plan = self.request.plan
         network = plan.network or bool(plan.neighbours) or plan.serves
@@ -192,10 +211,12 @@ class Prepared:
     def become_guest(
         self, fds: list[int], fork: messages.Fork, failure: ConfineError | None = None
     ) -> None:
-        """Turn this fork into a guest: own session, own descriptors, locks, then serve.
+        """Turn this fork into a guest: own session, own descriptors, locks. Then serve the host.
 
-        With a ``trial`` it is one up to there: then it tries its locks, says so and ends. With a
-        ``failure`` it does no more than to say so.
+        ``fds`` are channel, stdout and stderr, and if there is a gate the socket that takes its
+        listener. If ``fork`` has a trial, the guest tries its locks instead of serving, sends the
+        results and returns. ``failure`` is why the zygote could not give the fork its mounts; the
+        guest then only reports that. Raises SystemExit if the guest must end.
         """
         process.set_name("guest")
         trial = LockTrial(fork.trial, fds) if fork.trial is not None else None
@@ -206,10 +227,10 @@ class Prepared:
             if failure is not None:
                 raise failure
             isolate_fork(self._zygote, kept)
-        place = channel.recv()
-        if not isinstance(place, messages.SessionSetup):
+        session = channel.recv()
+        if not isinstance(session, messages.SessionSetup):
             raise TypeError("the first frame must be SessionSetup")
-        self._take(place)
+        self._take(session)
         begins_in = server.enter_nearest(self.request.cwd)
         if not self._rules.language:
             self._shell.user_ns["_dh"][:] = [begins_in]
@@ -227,15 +248,17 @@ class Prepared:
         out = output.Outlet(channel)
         output.write_lines()
         self._arm(report)
-        # What the attempts of the locks did is no cell's doing.
+        # Starts afresh, since the attempts on the locks are not the effects of a cell.
         effects.begin_session(programs=self.request.plan.subprocess)
         self._serve(channel, out)
 
     def _take(self, place: messages.SessionSetup) -> None:
-        """Replace what was prepared for all by what this session has for itself."""
+        """Replace what was prepared for all guests by the session's own values."""
         own = msgspec.structs.asdict(place)
         random.seed(own.pop("seed"))
-        seen = self.request.plan  # what the zygote saw, not the host
+        # For these fields the zygote's plan counts, not the host's: the zygote has found out what
+        # mounts and networks it could make.
+        seen = self.request.plan
         own["plan"] = msgspec.structs.replace(
             place.plan,
             attributes=place.plan.may_set_attributes(seen, place.scratch),
@@ -247,10 +270,12 @@ class Prepared:
             os.environ.pop(name, None)
         os.environ.update(place.environment)
         os.environ["IPYTHONDIR"] = self._shell.ipython_dir = place.ipython_dir
-        # Not to be looked for: IPython names cells by it, before the first of them runs.
+        # Set, so that tempfile need not look for a folder: IPython uses this one in the names of
+        # cells, before the first cell runs.
         tempfile.tempdir = place.environment["TMPDIR"]
 
     def _lock(self, channel: Channel, begins_in: str, *, gated: bool) -> None:
+        """Take the locks, and send ``Ready`` with the report or ``NotReady``."""
         with _failure_reported(channel):
             try:
                 report = confine(self.request.plan, hand_over=_hand_over if gated else None)
@@ -262,22 +287,24 @@ class Prepared:
         channel.send(messages.Ready(report=report))
 
     def _serve(self, channel: Channel, out: output.Outlet) -> None:
+        """Set up streams, imports and ``inputs``, then serve the host. Never returns."""
         sys.stdout = output.out_stream("stdout", out)
         sys.stderr = output.out_stream("stderr", out)
         effects.on_program = out.program_starts
         self._shell.display_pub.out = self._shell.displayhook.out = out
         if self._rules.admission:
             keep_to_installed_modules(self.request.cwd)
-            no_var_expand(ConfigMagics.config)  # what it sets is evaluated: a variable's text, too
+            # %config evaluates what it sets, which would include the text of a variable.
+            no_var_expand(ConfigMagics.config)
         elif not self._rules.language:
-            # As ipykernel has it, behind the standard library: what lies in the folder that a cell
-            # runs in. The zygote has not.
+            # The folder that cells run in, behind the standard library as under ipykernel. The
+            # zygote's path does not have it.
             folders = enumerate(sys.path)
             sys.path.insert(next((at for at, path in folders if is_packages(path)), 0), "")
-        # A name of cells' own, which they may take for more.
+        # ``inputs`` is an ordinary name, which cells may assign something else to.
         namespace = self._shell.user_ns
-        found = namespace["__builtins__"] if self._rules.language else vars(builtins)
-        found["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
+        names = namespace["__builtins__"] if self._rules.language else vars(builtins)
+        names["inputs"] = namespace["inputs"] = Inputs(self.request.inputs)
         shell.hide(self._shell, "inputs")
         self._server = self._magics.server = server.Server(
             self._shell,
@@ -294,14 +321,15 @@ class Prepared:
 
 
 def keep_to_installed_modules(cwd: str) -> None:
-    """Have no import look into the folder that cells run in, where cells are approved.
+    """Keep imports from looking into the folder that cells run in. Used if cells need approval.
 
-    A module there is a file that nobody approved, and may be put there after the approval. No
-    library adds the folder again (``import_path``). Nor do Pythons look there that cells start:
-    ``python -m`` and ``-c`` would look there first (``python -m pip``, multiprocessing's helpers).
+    A module there is a file that nobody has approved, and that may be put there after the approval
+    of a cell. ``ImportPath`` keeps libraries from adding the folder again. Python processes that
+    cells start don't look there either: ``python -m`` and ``-c`` otherwise would, first of all
+    (``python -m pip``, multiprocessing's helpers).
     """
     here = os.path.realpath(cwd)
-    # The path is the host's: ``python -m cellblock`` has its working folder there.
+    # The zygote has the host's path, and ``python -m cellblock`` has put its working folder there.
     sys.path = ImportPath((path for path in sys.path if os.path.realpath(path) != here), here)
     os.environ.update(SAFE_PATH)
 
@@ -309,9 +337,9 @@ def keep_to_installed_modules(cwd: str) -> None:
 def prepare(request: messages.Prepare) -> Prepared:
     """Build everything that guests share. Runs in the zygote, before any fork.
 
-    At home in a folder that is new, and empty: in one that guests have had, or in a checkout,
-    what is imported would read settings and follow links that somebody else put there
-    (promise P12).
+    Imports with a new, empty folder as working folder and home. In a folder that guests have used,
+    or in a checkout, an imported library would read settings and follow links that somebody else
+    put there (promise P12).
     """
     launch.name_program()
     home = tempfile.mkdtemp(prefix=".prepared-", dir=request.scratch)
@@ -348,7 +376,7 @@ def prepare(request: messages.Prepare) -> Prepared:
 
 @contextlib.contextmanager
 def _failure_reported(channel: Channel) -> Iterator[None]:
-    """Tell the host what could not be locked, and end."""
+    """Send ``NotReady`` for a ConfineError, and raise SystemExit."""
     try:
         yield
     except ConfineError as exc:
@@ -357,13 +385,14 @@ def _failure_reported(channel: Channel) -> Iterator[None]:
 
 
 def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
-    """Move what the host and the gate sent to its fixed numbers; return those.
+    """Move the descriptors ``fds`` to the numbers ``where``, and /dev/null to 0.
 
-    All others are for ``isolate_fork`` to close.
+    Return the numbers in use. ``isolate_fork`` closes all others.
     """
     null = os.open(os.devnull, os.O_RDONLY)
     targets = (0, *where)[: 1 + len(fds)]
-    # Out of each other's way first, as low as a limit on open files may want it.
+    # First above all targets, so that no descriptor replaces another. As low as possible, because
+    # of a limit on open files.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, GATE_FD + 1) for fd in (null, *fds)]
     for target, fd in zip(targets, high, strict=True):
         os.dup2(fd, target)
@@ -372,8 +401,8 @@ def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
 
 
 def _hand_over(listener: int) -> None:
-    """Give the gate's listener to the zygote, which answers from then on."""
-    with socket.socket(fileno=os.dup(GATE_FD)) as way:
-        # Not ``send_fds``, which drops its flags (CPython 3.11).
+    """Send the gate's listener to the zygote, which answers the gate's calls from then on."""
+    with socket.socket(fileno=os.dup(GATE_FD)) as sock:
+        # Not by ``send_fds``, which ignores its flags (CPython 3.11).
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener]))
-        way.sendmsg([b"g"], [rights], HANDING_OVER)
+        sock.sendmsg([b"g"], [rights], HANDING_OVER)

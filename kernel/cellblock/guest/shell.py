@@ -1,4 +1,14 @@
-"""IPython's shell, without its terminal, its files and its history database."""
+"""IPython's shell, without its terminal, its files and its history database.
+
+``build`` makes the one ``GuestShell`` in the zygote. ``runner`` runs cells through it. In order:
+
+- parts that replace IPython's: ``CellCompiler``, ``Payloads``, ``CellHistory``, ``Events``,
+  ``SessionStore``;
+- ``GuestShell``: running cells, showing errors, completion, magics;
+- ``build``;
+- ``get_ipython_for``: what ``get_ipython()`` returns to cells under the language layer;
+- ``HostMagics``: magics such as ``%undo`` that ask the host.
+"""
 
 from __future__ import annotations
 import __future__ as futures
@@ -85,19 +95,22 @@ if TYPE_CHECKING:
     from cellblock.guest.output import Outlet
 
 
-#: What IPython names as text, and would import when the shell is made, for which the host waits.
+#: Modules that IPython names as text, and would import only when the shell is made. They are
+#: imported earlier, because the host waits while the shell is made.
 EARLY: Final = (application, completerlib, magics, oinspect)
 
 
-#: Bytes; ``_murmur2`` of that many takes under a millisecond.
+#: Bytes of the longest cell that is named by ``_murmur2``, which takes under a millisecond for it.
 _LONG_CELL: Final = 1 << 12
 _SEED: Final = 0xC70F6907
 
 
 def _murmur2(source: bytes) -> int:
     """Return MurmurHash2 with ipykernel's seed (``ipykernel.compiler.get_file_name``)."""
-    factor, size = 0x5BD1E995, len(source)
-    digest, whole = _SEED ^ size, size - size % 4
+    factor = 0x5BD1E995
+    size = len(source)
+    digest = _SEED ^ size
+    whole = size - size % 4
     for at in range(0, whole, 4):
         mixed = int.from_bytes(source[at : at + 4], "little") * factor & 0xFFFFFFFF
         mixed ^= mixed >> 24
@@ -109,32 +122,39 @@ def _murmur2(source: bytes) -> int:
 
 
 class CellCompiler(CachingCompiler):
-    """Parses what cells say as the guards have it: all that is run on their behalf comes here."""
+    """The compiler of all code that runs on behalf of cells.
 
+    Under the language layer it rewrites the code for the guards.
+    """
+
+    #: Whether the language layer is on. Kept in the class, which no cell can change.
     rewritten: ClassVar[bool] = False
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
-        """Name a cell's file as ipykernel does; nothing is written there.
+        """Return the file name of a cell, the same as ipykernel's; no such file is written.
 
-        A long cell's by another hash: ipykernel's takes seconds for the longest.
+        Long cells are named by another hash, since ipykernel's takes seconds for the longest.
         """
         del transformed_code, number
-        if name := os.environ.get("IPYKERNEL_CELL_NAME"):  # ipykernel's, which test suites set
+        if name := os.environ.get("IPYKERNEL_CELL_NAME"):  # set by test suites for ipykernel
             return name
         source = raw_code.encode("utf-8", "surrogatepass")
         digest = zlib.crc32(source) if len(source) > _LONG_CELL else _murmur2(source)
         return os.path.join(tempfile.gettempdir(), f"ipykernel_{os.getpid()}", f"{digest}.py")
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
-        """Parse and rewrite ``source``. Raises AttributeViolation besides."""
+        """Parse ``source``, and under the language layer rewrite it.
+
+        Raises SyntaxError, AttributeViolation.
+        """
         tree = super().ast_parse(source, filename, symbol)
-        # Of the class, which no cell can change: an instance's own would come first.
+        # Asked of the class, since a cell could give the instance an attribute of that name.
         if not CellCompiler.rewritten:
             return tree
         return separable(rewrite(tree, text=bool(self.flags & futures.annotations.compiler_flag)))
 
     def __call__(self, source: Any, filename: str, symbol: str, **options: Any) -> Any:
-        """Compile a tree, or source that is parsed here."""
+        """Compile a tree, or source, which is then parsed here."""
         if CellCompiler.rewritten:
             if isinstance(source, str):
                 source = self.ast_parse(source, filename, symbol)
@@ -143,7 +163,7 @@ class CellCompiler(CachingCompiler):
 
 
 class Payloads(PayloadManager):
-    """Pages to be shown, by the subshell of their cell."""
+    """The payloads of cells (pages to be shown), kept apart by subshell."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -159,10 +179,13 @@ class Payloads(PayloadManager):
 
 
 class CellHistory(HistoryManager):
-    """``In``, with each cell under its number: the host counts those that never ran, too."""
+    """``In``, with each cell under its number.
+
+    The host also counts cells that never ran, such as refused ones, so numbers may be missing.
+    """
 
     def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:
-        """Put a cell under its number; cells that never ran are blank."""
+        """Store a cell under its number, with empty texts for the numbers that are missing."""
         later = []
         for inputs in (self.input_hist_parsed, self.input_hist_raw):
             later.append(inputs[line_num + 1 :])
@@ -179,7 +202,7 @@ class CellHistory(HistoryManager):
         output: bool = False,  # noqa: FBT002
         include_latest: bool = False,  # noqa: FBT002
     ) -> Iterable[tuple[int, int, Any]]:
-        """Return the last cells of this session; IPython's asks a database, which the host has."""
+        """Return the last cells of this session. IPython asks a database, which the host has."""
         end = None if include_latest else -1
         cells = list(self._get_range_session(1, end, raw, output))
         return cells[-(10 if n is None else n) :]
@@ -193,103 +216,111 @@ class CellHistory(HistoryManager):
         n: int | None = None,
         unique: bool = False,  # noqa: FBT002
     ) -> Iterable[tuple[int, int, Any]]:
-        """Return cells of this session that a pattern fits, each text once if ``unique``."""
+        """Return the cells of this session that match a pattern, each text once if ``unique``."""
         texts = self.input_hist_raw if search_raw else self.input_hist_parsed
-        found = [
+        matches = [
             cell
             for cell in self._get_range_session(1, None, raw, output)
             if fnmatch.fnmatchcase(texts[cell[1]], pattern)
         ]
         if unique:
-            latest = {texts[cell[1]]: cell[1] for cell in found}
-            found = [cell for cell in found if latest[texts[cell[1]]] == cell[1]]
-        return found if n is None else found[max(0, len(found) - n) :]
+            latest = {texts[cell[1]]: cell[1] for cell in matches}
+            matches = [cell for cell in matches if latest[texts[cell[1]]] == cell[1]]
+        return matches if n is None else matches[max(0, len(matches) - n) :]
 
 
 class Events(EventManager):
-    """IPython's events, in which an interrupt ends the cell: theirs would report it, and go on."""
+    """IPython's events, but an interrupt in a callback ends the cell.
+
+    IPython would report the interrupt and go on.
+    """
 
     def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
-        """Call what is registered for ``event``, each by itself; show what raises."""
+        """Call the callbacks of ``event``; show the error of one that fails, and go on."""
         for callback in tuple(self.callbacks[event]):
             try:
                 callback(*args, **kwargs)
             except Exception:
-                given = f"with arguments args {args},kwargs {kwargs}"
-                sys.stdout.write(f"Error in callback {callback} (for {event}), {given}:\n")
+                arguments = f"with arguments args {args},kwargs {kwargs}"
+                sys.stdout.write(f"Error in callback {callback} (for {event}), {arguments}:\n")
                 self.shell.showtraceback()
 
 
 class SessionStore(dict[str, Any]):
-    """What ``%store``, ``%cd`` and ``%bookmark`` keep: IPython's is a folder of the zygote's."""
+    """The store of ``%store``, ``%cd`` and ``%bookmark``, in memory.
+
+    IPython's is a folder, which would be the zygote's.
+    """
 
     def keys(self, pattern: str = "*") -> Any:
-        """Return the keys that fit a pattern, as IPython's does."""
+        """Return the keys that match a pattern, as IPython's store does."""
         return fnmatch.filter(self, pattern)
 
 
-#: Of ``ipykernel.zmqshell.KernelMagics``.
+#: Magics of ``ipykernel.zmqshell.KernelMagics`` that cells have.
 _KERNEL_MAGICS: Final = (
     "autosave", "clear", "edit", "less", "man", "more", "subshell",
 )  # fmt: skip
-#: Of the same class. Both read the connection file, which holds the kernel's key.
+#: Magics of the same class that read the connection file, which holds the kernel's key.
 _CONNECTION_MAGICS: Final = ("connect_info", "qtconsole")
-#: Arguments of ``%gui`` and ``%matplotlib`` that open no windows.
+#: Toolkits of ``%gui`` and ``%matplotlib`` that open no windows.
 _WINDOWLESS: Final = frozenset(
     {None, "asyncio", "inline", "ipympl", "nbagg", "notebook", "webagg", "widget"}
 )
 
 
 def _kernel_magic(shell: GuestShell, name: str, line: str) -> Any:
-    """Register ipykernel's own magics, and run one."""
+    """Register ipykernel's own magics in place of the stand-ins, and run one of them."""
     magics: Any = import_module("ipykernel.zmqshell").KernelMagics
     shell.register_magics(magics)
-    shell.register_connection_magics()  # ipykernel's class has taken their names
+    shell.register_connection_magics()  # again, since ipykernel's class has some of these names
     return shell.find_line_magic(name)(line)
 
 
 def _connection_magic(name: str, _line: str) -> None:
-    """Say who can connect to the kernel: its user, and no cell."""
+    """Tell the user how to connect to the kernel, which no cell can."""
     sys.stderr.write(
         f"%{name} does nothing here: cells can't read the kernel's connection file. To connect to "
         "the kernel, run jupyter console --existing in a terminal.\n"
     )
 
 
-class _Shown(NamedTuple):
-    """An error, and the message by which the front end was told of it."""
+class _ShownError(NamedTuple):
+    """An exception, and the message that showed it in the front end."""
 
     raised: BaseException
     error: messages.Error
 
 
-#: The frame that a cell's code is run from.
+#: The code whose frame calls a cell's code.
 _RUN_CODE: Final = InteractiveShell.run_code.__code__
 
 
 class GuestShell(InteractiveShell):
-    """One user's namespace and everything IPython does with it.
+    """The shell: the namespace of a session's cells, and all that IPython does with it.
 
-    Built in the zygote; each guest sets its way out. It is what ``ipykernel.zmqshell`` has as
-    ``ZMQInteractiveShell`` (``guest.kernel``): libraries know a notebook by its shell.
+    Built in the zygote; ``setup`` and ``server`` set some attributes in each guest. Libraries
+    recognise a notebook by its shell, so this class is found as ``ZMQInteractiveShell`` in
+    ``ipykernel.zmqshell`` (``guest.kernel``).
     """
 
+    #: The policy's rules. Kept in the class, which no cell can change.
     rules: ClassVar[Any] = None
-    #: What libraries know a kernel by; a guest sets it.
+    #: By this, libraries recognise a kernel. Set in each guest.
     kernel = AnyTrait()
     exiter = Instance(ZMQExitAutocall)
     compiler_class = Type(CellCompiler)
     display_pub_class = Type(Publisher)
     displayhook_class = Type(ResultHook)
-    #: All that user code finds as its builtins.
+    #: The builtins of user code.
     names: Any
-    #: What shows the host's views, by the names of their magics.
+    #: By the name of a magic: the function that shows the host's view.
     views: Mapping[str, Callable[[str], None]]
-    #: What cells call of the host's, by name; without those that a variable has hidden.
+    #: By name: the host's functions that cells call, without those that a variable has hidden.
     tools: dict[str, Any]
-    #: Memory for what comes after a cell that has taken all of it; a guest sets it.
+    #: Sets memory aside for what comes after a cell that has taken all of it. Set in each guest.
     refill: Callable[[], None] = staticmethod(lambda: None)
-    #: Takes each error that is shown, for what it says of a program; a guest sets it.
+    #: Called with each error that is shown, which may be about a program. Set in each guest.
     on_error: Callable[[BaseException], None] = staticmethod(lambda _error: None)
 
     @default("exiter")
@@ -297,22 +328,23 @@ class GuestShell(InteractiveShell):
         return ZMQExitAutocall(self)
 
     def init_events(self) -> None:
-        """Let interrupts through."""
+        """Use ``Events``, which let interrupts through."""
         super().init_events()
         events: Any = self.events
         events.__class__ = Events
 
     def init_history(self) -> None:
-        """Keep ``In`` and ``Out``; the database belongs to the host."""
+        """Keep ``In`` and ``Out`` in memory; the history database belongs to the host."""
         history: Any = CellHistory(shell=self, parent=self)
         history.enabled = False
         self.history_manager = history
         self.configurables.append(history)
 
     def init_payload(self) -> None:
-        """Keep cells that run at the same time apart."""
-        # By subshell: the error that was shown last, and why a result could not be shown.
-        self._shown_errors: dict[int, _Shown] = {}
+        """Set up payloads and errors by subshell, whose cells run at the same time."""
+        # By subshell: the error that was shown last, why a result could not be shown, and the call
+        # that an error came from.
+        self._shown_errors: dict[int, _ShownError] = {}
         self._result_errors: dict[int, messages.Error] = {}
         self._failed_calls: dict[int, tuple[BaseException, messages.FailedCall]] = {}
         super().init_payload()
@@ -325,19 +357,19 @@ class GuestShell(InteractiveShell):
         self.set_hook("show_in_pager", page.as_hook(payloadpage.page), 99)
 
     def init_traceback_handlers(self, custom_exceptions: Any) -> None:
-        """Have tracebacks say where an error was raised."""
+        """Make tracebacks say in which line an error was raised."""
         super().init_traceback_handlers(custom_exceptions)
-        shown: Any = self.InteractiveTB
-        shown.get_records = tracebacks.with_lines_of_errors(shown.get_records)
+        formatter: Any = self.InteractiveTB
+        formatter.get_records = tracebacks.with_lines_of_errors(formatter.get_records)
 
     def init_display_formatter(self) -> None:
-        """Have errors of formatters told from the cell's own."""
+        """Use ``Formatter``, which notes that an error comes from formatting, not the cell."""
         formatter: Any = Formatter(parent=self)
         self.display_formatter = formatter
         self.configurables.append(formatter)
 
     def init_magics(self) -> None:
-        """Register ipykernel's magics beside IPython's; the first that runs imports its module."""
+        """Register stand-ins for ipykernel's magics. The first that runs imports ipykernel's."""
         super().init_magics()
         for name in _KERNEL_MAGICS:
             run: Any = partial(_kernel_magic, self, name)
@@ -346,7 +378,7 @@ class GuestShell(InteractiveShell):
         self.register_connection_magics()
 
     def register_connection_magics(self) -> None:
-        """Register what stands in for ipykernel's magics that read the connection file."""
+        """Register replacements of ipykernel's magics that read the connection file."""
         for name in _CONNECTION_MAGICS:
             run: Any = partial(_connection_magic, name)
             run.__doc__ = _connection_magic.__doc__
@@ -356,8 +388,8 @@ class GuestShell(InteractiveShell):
         """Leave sys.path as the host gave it."""
 
     def init_pdb(self) -> None:
-        """Have no debugger: there is no terminal to drive it from."""
-        # The answer to whether one is to be called, which IPython asks for every error of a repr.
+        """Set up no debugger: there is no terminal to drive it from."""
+        # IPython reads this at each error of a repr: whether to call the debugger.
         self._call_pdb = False
 
     def get_parent(self) -> dict[str, Any]:
@@ -368,26 +400,30 @@ class GuestShell(InteractiveShell):
     parent_header = property(get_parent)
 
     def set_parent(self, parent: dict[str, Any]) -> None:
-        """Have what the calling thread or task shows belong to the cell of ``parent``."""
+        """Make output of the calling thread or task belong to the cell that ``parent`` names."""
         set_parent(parent)
 
     def set_thread_parent(self, parent: dict[str, Any]) -> Token[int]:
-        """Do the same; return what ``reset_thread_parent`` takes."""
+        """Do the same; return a token for ``reset_thread_parent``."""
         return set_parent(parent)
 
     reset_thread_parent = staticmethod(current_cell.reset)
 
-    # --- running cells: IPython's own methods, with what a guest has to see to besides ----------
+    # --- running cells: IPython's own methods, with what a guest must do besides -----------------
 
     def transform_admitted(self, source: str, raw: str) -> str:
-        """Return the Python that a cell is run as: ``source``, or what transformers make of it.
+        """Return the Python code of a cell.
 
-        Under the language layer it is the text that was judged, whatever a library has registered.
+        Under the language layer that is ``source``, the text that was judged. Otherwise it is
+        ``raw`` after all input transformers, including those that libraries have registered.
         """
         return source if type(self).rules.language else self.transform_cell(raw)
 
     def transform_ast(self, node: Any) -> Any:
-        """Have transformers change the cell's tree; under the language layer there are none."""
+        """Apply registered transformers to a cell's tree.
+
+        Under the language layer there must be none. Raises InputRejected if there are.
+        """
         if type(self).rules.language and self.ast_transformers:
             self.ast_transformers.clear()
             raise InputRejected(
@@ -397,14 +433,18 @@ class GuestShell(InteractiveShell):
         return super().transform_ast(node)
 
     def should_run_async(self, raw_cell: str, **prepared: Any) -> bool:
-        """Return whether a cell awaits at its top level: never, without one of the two words."""
+        """Return whether a cell awaits at its top level.
+
+        Most cells have neither word, and need not be parsed for it.
+        """
         source = prepared.get("transformed_cell") or raw_cell
         words = "await" in source or "async" in source
         return words and super().should_run_async(raw_cell, **prepared)
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
-        """Run a statement with the builtins that are its, and leave memory for what follows."""
-        # What a function finds as its builtins is decided when it is made.
+        """Run a statement with the cells' builtins; afterwards set memory aside again."""
+        # Set each time: a function keeps the builtins that the namespace had when it was defined,
+        # so a cell must not be able to replace them for later ones.
         self.user_ns["__builtins__"] = self.names
         try:
             return bool(await super().run_code(code_obj, result, async_=async_))
@@ -427,8 +467,8 @@ class GuestShell(InteractiveShell):
     ) -> None:
         """Show an error as IPython does, without the kernel's frames.
 
-        Exception groups, which IPython prints, and MemoryError, for which there may be no room, are
-        shown as Python has them.
+        Some errors are shown in Python's own format: exception groups, which IPython would print
+        instead of showing, and MemoryError, as there may be no memory for IPython's format.
         """
         self._refill()
         try:
@@ -441,15 +481,15 @@ class GuestShell(InteractiveShell):
         if call is not None:
             self._failed_calls[current_subshell.get()] = error, call
         tracebacks.trim(error)
-        found = error.__traceback__
-        if found is not None and found.tb_frame.f_code is _RUN_CODE:
-            found = found.tb_next
+        traceback = error.__traceback__
+        if traceback is not None and traceback.tb_frame.f_code is _RUN_CODE:
+            traceback = traceback.tb_next
         if not exception_only and tracebacks.is_pythons(error):
-            self._showtraceback(kind, error, tracebacks.by_python(error, found))
+            self._showtraceback(kind, error, tracebacks.by_python(error, traceback))
             return
         tracebacks.prepare(self, error)
         super().showtraceback(
-            (kind, error, found),
+            (kind, error, traceback),
             filename,
             0 if tb_offset is None else tb_offset,
             exception_only,
@@ -457,14 +497,15 @@ class GuestShell(InteractiveShell):
         )
 
     def debugger(self, force: bool = False) -> None:  # noqa: FBT002 - IPython's signature
-        """Debug, where somebody can answer it, and what they type needs no approval."""
+        """Start the debugger, unless what a user types there would need approval."""
         if type(self).rules.admission:
             sys.stderr.write(f"{NO_PROMPT}\n")
             return
         try:
             super().debugger(force)
         except StdinNotImplementedError:
-            if not self.call_pdb:  # %pdb's comes with an error, which would be the next to debug
+            # With %pdb on, the debugger starts at each error, so also at this one.
+            if not self.call_pdb:
                 raise
 
     def _showtraceback(self, etype: Any, evalue: BaseException, stb: list[str]) -> None:
@@ -475,7 +516,7 @@ class GuestShell(InteractiveShell):
         name = encodable(etype.__name__)
         try:
             lines = [encodable(str(line)) for line in stb]
-        except Exception:  # what an error's own ``_render_traceback_`` returned
+        except Exception:  # an error's own ``_render_traceback_`` may return anything
             lines = [f"{name}: <the traceback could not be formatted>"]
         error = messages.Error(
             ename=name,
@@ -484,38 +525,42 @@ class GuestShell(InteractiveShell):
             failed_call=call if failed is evalue else None,
             of_display=is_formatting.get(),
         )
-        hook.out.send(error)  # ``display_pub`` is another one while a cell captures output
-        self._shown_errors[subshell] = _Shown(evalue, error)
+        hook.out.send(error)  # not through ``display_pub``, which %%capture replaces
+        self._shown_errors[subshell] = _ShownError(evalue, error)
         if hook.is_formatting:
             self._result_errors.setdefault(subshell, error)
 
     def _format_exception_for_storage(self, exception: BaseException, *_: Any, **__: Any) -> Any:
-        """Return what was shown of an error, for ``%history`` and others."""
+        """Return an error as it was shown, for ``%history`` and others."""
         error = self.error_of(exception)
         return {"ename": error.ename, "evalue": error.evalue, "traceback": error.traceback}
 
     def forget_errors(self) -> None:
-        """Begin a cell: nothing of it has failed yet."""
+        """Forget the errors of the calling subshell's last cell, when the next one begins."""
         self._shown_errors.pop(current_subshell.get(), None)
         self._result_errors.pop(current_subshell.get(), None)
 
     def error_of(self, raised: BaseException) -> messages.Error:
-        """Return what was shown of an error, or what it says where nothing was."""
+        """Return the message that showed an error; if none did, a message without a traceback."""
         shown = self._shown_errors.get(current_subshell.get())
         if shown is not None and shown.raised is raised:
             return shown.error
-        name, text = encodable(type(raised).__name__), encodable(tracebacks.describe(raised))
+        name = encodable(type(raised).__name__)
+        text = encodable(tracebacks.describe(raised))
         return messages.Error(ename=name, evalue=text, traceback=[], is_shown=True)
 
     def error_of_result(self, result: ExecutionResult) -> messages.Error | None:
-        """Return how a cell failed, None where it did not."""
+        """Return the error that a cell ended with, or None."""
         raised = result.error_before_exec
         if raised is None:
             raised = result.error_in_exec
         return None if raised is None else self.error_of(raised)
 
     def display_error(self) -> messages.Error | None:
-        """Return why the running cell's result could not be shown: the cell has failed then."""
+        """Return why the running cell's result could not be shown, or None.
+
+        A cell whose result can't be shown has failed.
+        """
         return self._result_errors.get(current_subshell.get())
 
     def init_completer(self) -> None:
@@ -524,11 +569,15 @@ class GuestShell(InteractiveShell):
         self.Completer.use_jedi = False
         # Attributes are looked up without running properties.
         self.Completer.evaluation = "limited"
-        # completerlib imports the module being completed and lists folders for %cd and %run.
+        # Remove completerlib's completers: they import the module that is being completed, and list
+        # folders for %cd and %run.
         self.strdispatchers["complete_command"] = type(self.strdispatchers["complete_command"])()
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """Run no loop of a toolkit for ``%gui`` and ``%matplotlib``: cells have no display."""
+        """Explain that toolkits open no windows, as cells have no display; start none.
+
+        IPython calls this for ``%gui`` and ``%matplotlib``.
+        """
         if gui not in _WINDOWLESS:
             sys.stderr.write(
                 f"No windows of {gui} open here: cells have no display. Figures are shown in the "
@@ -536,24 +585,24 @@ class GuestShell(InteractiveShell):
             )
 
     def set_next_input(self, s: str, *_: Any, **__: Any) -> None:
-        """Show it, as for ``%load``: a cell does not write the reader's next cell."""
+        """Print a text, such as ``%load``'s, that IPython would put into the user's next cell."""
         sys.stdout.write(s if s.endswith("\n") else f"{s}\n")
 
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:  # noqa: FBT002 - IPython's
-        """Return the output of ``!!cmd``; of pip, what ``!cmd`` says."""
-        said = answer_pip(self.var_expand(cmd, depth=depth + 1))
-        if said is None:
+        """Return the output of ``!!cmd``; for ``pip install``, the answer of ``answer_pip``."""
+        answer = answer_pip(self.var_expand(cmd, depth=depth + 1))
+        if answer is None:
             return super().getoutput(cmd, split=split, depth=depth + 1)
-        return SList(said.text.splitlines()) if split else LSString(said.text)
+        return SList(answer.text.splitlines()) if split else LSString(answer.text)
 
     def ask_exit(self) -> None:
-        """Say who ends a session: the host, asked by a cell that says nothing else."""
+        """Tell the user how to end the session, which only the host can do."""
         sys.stderr.write("To end the session, put exit into a cell of its own.\n")
 
     def run_line_magic(
         self, magic_name: str, line: str, _stack_depth: int = 1, **extra: Any
     ) -> Any:
-        """Run an allowed line magic; pass over another that does nothing, and refuse the rest."""
+        """Run an allowed line magic; ignore one that would do nothing, and refuse all others."""
         if not self._allows_magic(magic_name) and does_nothing(magic_name, line):
             return None
         self._admit_magic(magic_name)
@@ -565,18 +614,21 @@ class GuestShell(InteractiveShell):
         return super().run_cell_magic(magic_name, line, cell)
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Transform code that a magic carries, and judge what comes of it once more."""
+        """Transform code in a magic's argument, and judge the result once more.
+
+        Raises the violation of the first finding.
+        """
         source: str = super().transform_cell(raw_cell)
         if type(self).rules is not None and (findings := analyse(source, self.rules_now())):
             raise violation_of(findings[0], self.rules_now())
         return source
 
     def rules_now(self, rules: Rules | None = None) -> Rules:
-        """Return ``rules``, or the policy's, with the names that cells have bound by now."""
-        found: Rules = type(self).rules if rules is None else rules
-        if not found.language:
-            return found
-        return found.with_own(name for name in BINDABLE_BUILTINS if name in self.user_ns)
+        """Return ``rules``, or the policy's, with the builtin names that cells have rebound."""
+        base: Rules = type(self).rules if rules is None else rules
+        if not base.language:
+            return base
+        return base.with_own(name for name in BINDABLE_BUILTINS if name in self.user_ns)
 
     def _allows_magic(self, name: str) -> bool:
         rules = type(self).rules
@@ -599,16 +651,19 @@ GuestShell.__module__ = "ipykernel.zmqshell"
 
 
 def run_escape(command: str) -> int:
-    """Run ``!command``, for which IPython calls this; of pip, say where it would fail."""
-    said = answer_pip(command)
-    if said is None:
+    """Run ``!command`` and return its exit status. IPython calls this.
+
+    If the command is a ``pip install`` that would fail here, print the answer of ``answer_pip``.
+    """
+    answer = answer_pip(command)
+    if answer is None:
         return shell_escapes.run(command)
-    (sys.stdout if said.success else sys.stderr).write(said.text)
-    return int(not said.success)
+    (sys.stdout if answer.success else sys.stderr).write(answer.text)
+    return int(not answer.success)
 
 
 def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
-    """Return the shell, with ``names`` as all that user code finds as its builtins."""
+    """Build the shell. ``names`` are the builtins that user code gets."""
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
@@ -622,17 +677,19 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
     CellCompiler.rewritten = rules.language
     shell = GuestShell.instance(config=config)
     if not rules.language or rules.raw_modules:
-        # Elsewhere cells have no packages that could look for them.
+        # Only raw packages look for ipykernel's modules.
         add_modules(GuestShell, OutStream)
         GuestApp.instance(config=config).shell = shell
     if rules.language:
-        # Cells find each other's finalizers there, and would the one of the history, which has the
-        # shell: there is no database to close.
+        # Cells can read the finalizers in this registry. That of the history leads to the shell. It
+        # is not needed, as there is no database to close.
         vars(weakref.finalize)["_registry"].clear()
-        # Not registered: of what holds registered ones, ``config`` is a trait.
+        # Put there directly: ``register_magic_function`` would set an attribute of that name, but
+        # ``config`` is a trait of the object.
         manager: Any = shell.magics_manager
         manager.magics["line"]["config"] = _configure
-    # For good: a cell that runs cells (%run, %%capture) enters them again, and does not undo them.
+    # Entered for good. A cell that runs code (%run, %%capture) enters them again, and when it
+    # leaves them, they stay in force.
     shell.builtin_trap.__enter__()
     shell.display_trap.__enter__()
     if rules.language:
@@ -651,42 +708,44 @@ def build(rules: Rules, names: Mapping[str, Any]) -> GuestShell:
 @no_var_expand
 def _configure(line: str) -> None:
     """Set %config InlineBackend.figure_format(s) or InteractiveShell.ast_node_interactivity."""
-    said = CONFIG.fullmatch(line)
-    if said is None:  # judged already
+    match = CONFIG.fullmatch(line)
+    if match is None:  # the source check refuses such a line before
         raise UsageError("%config sets two traits here")
-    kind, trait, value = (part for part in said.groups() if part)
-    found = ast.literal_eval(value)
-    changed = Config({kind: {trait: set(found) if isinstance(found, list | tuple) else found}})
+    kind, trait, value = (part for part in match.groups() if part)
+    parsed = ast.literal_eval(value)
+    changed = Config({kind: {trait: set(parsed) if isinstance(parsed, list | tuple) else parsed}})
     shell: Any = get_ipython()
-    for one in shell.configurables:  # the shell's is that of what is made later, too
-        one.update_config(changed)
+    for configurable in shell.configurables:  # objects that are made later take the shell's
+        configurable.update_config(changed)
 
 
 def hide(shell: GuestShell, *names: str) -> None:
-    """Keep ``names`` out of ``%who``."""
+    """Hide variables from ``%who``."""
     for name in names:
         shell.user_ns_hidden[name] = shell.user_ns.get(name)
 
 
 def strip_globals(shell: GuestShell, names: tuple[str, ...]) -> None:
-    """Remove IPython's own names from the namespace in mode safe; builtins stand in for them."""
+    """Remove IPython's own names from the namespace, in mode safe. Cells have builtins instead."""
     for name in names:
         shell.user_ns.pop(name, None)
 
 
-# What ``get_ipython()`` answers to cells under the language layer: magics, not the shell.
+# What ``get_ipython()`` returns to cells under the language layer: an object that runs magics, not
+# the shell.
 #
-# The source check lets only its magic-call shapes pass, and a cell that gets at the function by
-# a name that the check did not see finds no more than that: whatever it calls is judged here
-# again.
+# The source check accepts only the calls that magics are transformed to. A cell may get hold of the
+# function by a name that the check does not see. It gains nothing by that, because each call is
+# judged here again.
 
 
 def get_ipython_for(rules: Rules) -> Callable[[], Any]:
-    """Return the ``get_ipython`` of user code: the real one where there is no language layer."""
+    """Return the ``get_ipython`` of user code: the real one if there is no language layer."""
     if not rules.language:
         return get_ipython
 
     def admit(method: str, *arguments: str) -> Any:
+        """Judge the call as the source check would; return the shell. Raises a violation."""
         spelt = ", ".join(map(repr, arguments))
         shell: Any = get_ipython()
         if findings := analyse(f"get_ipython().{method}({spelt})", shell.rules_now(rules)):
@@ -709,7 +768,7 @@ def get_ipython_for(rules: Rules) -> Callable[[], Any]:
             return admit("run_cell_magic", name, line, cell).run_cell_magic(name, line, cell)
 
         def system(self, command: str) -> None:
-            """Refuse ``!command``, which the source check leaves to whoever comes to it."""
+            """Refuse ``!command`` when a cell reaches it; the source check may let it pass."""
             admit("system", text_of(command))
 
         def getoutput(self, command: str) -> None:
@@ -725,21 +784,21 @@ _LONGEST_ARGUMENT: Final = 100
 
 
 class MagicsServer(Protocol):
-    """What magics need of the server of a guest's requests."""
+    """The part of ``server.Server`` that magics need."""
 
     out: Outlet
 
     @property
     def runs_cell(self) -> bool:
-        """Whether a cell of the main shell is under way, and no handler."""
+        """Whether a cell of the main shell runs, and not a comm handler."""
 
 
 @magics_class
 class HostMagics(Magics):
-    """Line magics that ask the host for what it knows, or does. ``server`` is set in the guest.
+    """Line magics that make the host show or do something. ``server`` is set in the guest.
 
-    A method is the magic of its name, and its docstring is the magic's help. Magics in whose place
-    the host shows something have no method: ``_show`` serves each row of the table that says so.
+    Each method is the magic of its name, and its docstring is the magic's help. Magics whose output
+    the host shows have no method: ``_show`` serves each row of the table that has a ``shown``.
     """
 
     server: MagicsServer
@@ -784,7 +843,8 @@ class HostMagics(Magics):
         self._keep_state(line, restores=True)
 
     def _keep_state(self, line: str, *, restores: bool) -> None:
-        name, magic = without_comment(line), "%restore" if restores else "%checkpoint"
+        name = without_comment(line)
+        magic = "%restore" if restores else "%checkpoint"
         if not re.fullmatch(messages.CHECKPOINT_NAME, name):
             raise UsageError(f"{magic} takes a name of letters, digits, '_', '.' and '-'")
         if not self.server.runs_cell:
@@ -811,7 +871,7 @@ class HostMagics(Magics):
         self._shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
     def _shown_magic(self, name: str) -> Callable[[str], None]:
-        """Return the magic of a row that the host shows something for."""
+        """Return the magic of a table's row whose output the host shows."""
 
         def magic(line: str) -> None:
             self._show(name, line)
@@ -820,12 +880,12 @@ class HostMagics(Magics):
         return magic
 
     def _show(self, name: str, line: str) -> None:
-        """Have the host show its table, or a page, here."""
+        """Ask the host to show its table, or a page, at this place."""
         if name == "policy" and without_comment(line):
-            # The host settles a narrowing before a cell comes here.
+            # A cell with only a narrowing is handled by the host and never comes here.
             raise UsageError("%policy takes nothing; put %policy narrow into a cell of its own")
         if name == "changes" and line.split(maxsplit=1)[:1] in (["keep"], ["drop"]):
-            # The host does those before a cell comes here: they are the user's to say.
+            # So are these: only the user may say them, not code.
             raise UsageError(f"%changes {line.split(maxsplit=1)[0]} stands in a cell of its own")
         argument = encodable(line.strip()[:_LONGEST_ARGUMENT])
         self.server.out.send(messages.Show(what=name, argument=argument))

@@ -1,8 +1,8 @@
-"""``!command``: a shell whose output is shown as it comes, in the place of IPython's ``system``.
+"""``!command``: runs a shell and shows its output as it arrives. Replaces IPython's ``system``.
 
-IPython's has a terminal between, which guests can't have. What else it does is kept: lines end as
-a terminal ends them, an interrupt ends the command and not the cell, and a status says which signal
-ended it.
+IPython's uses a terminal, which guests can't have. Otherwise the behaviour is the same: lines end
+as a terminal ends them, an interrupt ends the command and not the cell, and a negative status says
+which signal ended the command.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import threading
 import time
 from typing import Any, Final
 
-#: Milliseconds between looks whether a shell has ended, which a program in the background may
-#: outlive: while that has the pipe, its end tells nothing.
+#: Milliseconds between checks whether the shell has ended. The end of the pipe does not tell: a
+#: program in the background may keep it open.
 _LOOK: Final = 50
-#: Seconds that an interrupted command has to end before it is killed.
+#: Seconds in which an interrupted command must end, before it is killed.
 _GRACE: Final = 1.0
 _READ: Final = 1 << 16
-#: Programs in Python write at once, as they do where they have a terminal.
+#: Makes Python programs write at once, as they do in a terminal.
 _UNBUFFERED: Final = {"PYTHONUNBUFFERED": "1"}
 #: The status of the last command that failed since ``take_failure``: 0 for none.
 _failure = 0
@@ -37,10 +37,10 @@ def take_failure() -> int:
 
 
 def run(command: str) -> int:
-    """Run a command in a shell, and show what it writes; return its exit status.
+    """Run a command in a shell and show its output; return its exit status.
 
-    That is negative where a signal ended it. What a program that the shell has left in the
-    background writes is shown when it comes.
+    The status is negative if a signal ended the command. Output of programs that the shell has left
+    in the background is shown when it arrives.
     """
     process = subprocess.Popen(  # noqa: S602 - a shell escape is a shell command
         command,
@@ -68,7 +68,7 @@ def run(command: str) -> int:
 
 
 class _Output:
-    """What a shell, and the programs that it started, write to one pipe."""
+    """The pipe to which a shell and the programs that it started write."""
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: Any) -> None:
         self._process = process
@@ -79,17 +79,17 @@ class _Output:
         self._poll.register(self._pipe, select.POLLIN)
 
     def show_until_end(self, seconds: float = float("inf")) -> None:
-        """Show what is written until the shell has ended, or nobody can write any more."""
-        end = time.monotonic() + seconds
-        while not self._pipe.closed and time.monotonic() < end:
+        """Show output until the shell has ended, the pipe is closed, or ``seconds`` have passed."""
+        deadline = time.monotonic() + seconds
+        while not self._pipe.closed and time.monotonic() < deadline:
             self._poll.poll(_LOOK)
-            has_ended = self._process.poll() is not None  # then all it wrote is there
+            has_ended = self._process.poll() is not None  # asked first: now all its output is there
             self._show()
             if has_ended:
                 return
 
     def _show(self) -> None:
-        """Show what is there; close the pipe at its end."""
+        """Show what has arrived; close the pipe if it has ended."""
         while (data := self._pipe.read(_READ)) is not None:
             text: str = self._decode(data, not data)
             sys.stdout.write(text.replace("\n", "\r\n"))
@@ -98,7 +98,7 @@ class _Output:
                 return
 
     def leave(self, command: str) -> None:
-        """Have a thread show what a program in the background goes on to write."""
+        """Start a thread that shows what a program in the background still writes."""
         if not self._pipe.closed:
             name = f"output of !{command}"
             threading.Thread(target=self._show_rest, name=name, daemon=True).start()

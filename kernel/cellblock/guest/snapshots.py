@@ -1,9 +1,19 @@
-"""Snapshots: a copy of the guest that waits, so that a killed cell costs nothing.
+"""Snapshots: copies of the guest that wait, so that a killed cell does not cost the variables.
 
-The copy is forked between two requests, on the main thread, and comes to a stop in the middle of
-``take``, waiting on a socket of its own. When the host has it go on, ``take`` returns there too: it
-is the guest then, with everything the guest had but what a fork can't copy: threads, which are
-named to the user; connections; thread pools of OpenMP; and the state of open files, set back here.
+A snapshot is a fork of the guest, made between two requests on the main thread. ``server`` calls
+``Snapshots.take`` when the host asks for one. In the guest it returns None. In the copy it waits on
+a channel of its own:
+
+    forked ── SnapshotReady ──> waiting ── Resume ──> ``take`` returns it; the server takes over
+                                  │    └── channel closed, or any failure ──> ended
+                                  └── Snapshot ──> forks once more (a twin, or a variant); both wait
+
+A copy that takes over has everything that the guest had, except what a fork can't copy:
+
+- other threads, whose names the user is told;
+- connections, which a copy drops at once;
+- thread pools of OpenMP, which are ended before the fork and start again by themselves;
+- the state of open files, which a copy that takes over sets back.
 """
 
 from __future__ import annotations
@@ -42,22 +52,23 @@ if TYPE_CHECKING:
     from cellblock.guest.output import Outlet
 
 
-# Open files. A copy shares them with the original, offsets too. Where the original has read on,
-# written, cut or grown them before it was killed, the copy sets them back. A file that can be
-# read is kept in memory while it is small; of others only the length is known, which is enough
-# for what only ever grows. Files that are not open stay as the killed cell left them.
+# Open files. Original and copy share their offsets and contents. If the original has read, written,
+# truncated or extended a file before it was killed, a copy that takes over sets the file back. For
+# that, the contents of small files that can be read and written are kept in memory. Of others only
+# the size is known, which is enough for files that only grow. Files that are not open stay as the
+# killed cell left them.
 
-#: Bytes of open files that are kept, each and together.
+#: Most bytes that are kept of an open file, and of all together.
 MOST_EACH = 8 * 2**20
 MOST_TOGETHER = 32 * 2**20
-#: Bytes that are written or cut at once, and seconds that all of it may take: less than a copy has
-#: to take over.
+#: Bytes that are written or truncated in one step, and seconds that restoring all files may take:
+#: less than the time in which a copy must take over.
 _STEP: Final = 2**20
 _RESTORING: Final = 2.0
 
 
 class OpenFile(NamedTuple):
-    """One open file: where it stood, and its contents where they could be kept."""
+    """The state of one open file. ``contents`` is None if they could not be kept."""
 
     fd: int
     inode: tuple[int, int]
@@ -69,121 +80,138 @@ class OpenFile(NamedTuple):
 
 
 def capture_files(before: tuple[OpenFile, ...] = ()) -> tuple[OpenFile, ...]:
-    """Return what is open now. ``before`` saves reading again what has not changed."""
-    known = {(one.inode, one.size, one.changed): one.contents for one in before}
-    found, room = list[OpenFile](), MOST_TOGETHER
+    """Return the state of all open files.
+
+    ``before`` is what an earlier call returned: contents of files that have not changed since are
+    taken from there, and not read again.
+    """
+    known = {(file.inode, file.size, file.changed): file.contents for file in before}
+    files = list[OpenFile]()
+    room = MOST_TOGETHER
     for fd, status in descriptors(256):
         if not stat.S_ISREG(status.st_mode):
             continue
         with contextlib.suppress(OSError):
             mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
-            size, changed = status.st_size, status.st_ctime_ns
+            size = status.st_size
+            changed = status.st_ctime_ns
             contents = known.get((_inode(status), size, changed))
             if contents is None and mode == os.O_RDWR and size <= min(MOST_EACH, room):
                 contents = os.pread(fd, size, 0)
             room -= len(contents or b"")
-            offset, writable = os.lseek(fd, 0, os.SEEK_CUR), mode != os.O_RDONLY
-            found.append(OpenFile(fd, _inode(status), offset, size, changed, writable, contents))
-    return tuple(found)
+            offset = os.lseek(fd, 0, os.SEEK_CUR)
+            writable = mode != os.O_RDONLY
+            files.append(OpenFile(fd, _inode(status), offset, size, changed, writable, contents))
+    return tuple(files)
 
 
 def _inode(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _is_open(one: OpenFile) -> bool:
+def _is_open(file: OpenFile) -> bool:
+    """Return whether the descriptor still belongs to the same file."""
     try:
-        return _inode(os.fstat(one.fd)) == one.inode
+        return _inode(os.fstat(file.fd)) == file.inode
     except OSError:
         return False
 
 
 def restore_files(files: tuple[OpenFile, ...]) -> int:
-    """Set open files back to how they were; return how many that was not possible for.
+    """Set open files back to their recorded state; return for how many that was not possible.
 
-    In a thread: a process that is no more to be ended can keep a file locked, and to cut one that
-    was written in many pieces takes the OS kernel long. Then it counts as not possible: who waits
-    for more is taken for one that does not take over.
+    Works in a thread, for two seconds at most. A process that can't be killed any more may keep a
+    file locked, and truncating a file of many pieces takes the OS kernel long. A copy that waited
+    for that would be taken for one that does not take over. Files that are late count as lost.
     """
-    lost, is_done, is_late = {one.fd for one in files}, _thread.allocate_lock(), Event()
+    lost = {file.fd for file in files}
+    is_done = _thread.allocate_lock()
+    is_late = Event()
 
     def restore() -> None:
-        for one in files:
-            if _restore(one, is_late):
-                lost.discard(one.fd)
+        for file in files:
+            if _restore(file, is_late):
+                lost.discard(file.fd)
         is_done.release()
 
-    if not any(map(_has_changed, files)):  # nothing that takes time
-        return sum(not _restore(one, is_late) for one in files)
+    if not any(map(_has_changed, files)):  # only offsets to set, which takes no time
+        return sum(not _restore(file, is_late) for file in files)
     is_done.acquire()
-    with contextlib.suppress(RuntimeError):  # there are too many threads: none is restored
+    with contextlib.suppress(RuntimeError):  # too many threads: no file is restored
         _thread.start_new_thread(run_exempt, (restore,))
         is_done.acquire(timeout=_RESTORING)
     is_late.set()
     return len(lost)
 
 
-def _has_changed(one: OpenFile) -> bool:
-    """Return whether it is another by now, or the same and no longer what it was."""
+def _has_changed(file: OpenFile) -> bool:
+    """Return whether a file that can be written has changed since its state was recorded."""
     try:
-        status = os.fstat(one.fd)
+        status = os.fstat(file.fd)
     except OSError:
         return False
-    return one.writable and (status.st_size, status.st_ctime_ns) != (one.size, one.changed)
+    return file.writable and (status.st_size, status.st_ctime_ns) != (file.size, file.changed)
 
 
-def _restore(one: OpenFile, is_late: Event) -> bool:
-    """Return whether it is what it was, as far as can be known, and in time."""
+def _restore(file: OpenFile, is_late: Event) -> bool:
+    """Set one file back; return whether its state is the recorded one, as far as is known.
+
+    Stops and returns False once ``is_late`` is set.
+    """
     try:
-        status, whole = os.fstat(one.fd), True
-        if _inode(status) != one.inode:
+        status = os.fstat(file.fd)
+        whole = True
+        if _inode(status) != file.inode:
             return False
-        if _has_changed(one):
-            position, end = 0, status.st_size
-            while one.contents is not None and position < len(one.contents):
+        if _has_changed(file):
+            position = 0
+            end = status.st_size
+            while file.contents is not None and position < len(file.contents):
                 if is_late.is_set():
                     return False
-                position += os.pwrite(one.fd, one.contents[position : position + _STEP], position)
-            while end > one.size:  # from its end, in steps: one for all can't be given up
+                position += os.pwrite(file.fd, file.contents[position : position + _STEP], position)
+            while end > file.size:  # from the end, in steps, so that it can be given up
                 if is_late.is_set():
                     return False
-                end = max(one.size, end - _STEP)
-                os.ftruncate(one.fd, end)
-            whole = one.contents is not None or status.st_size >= one.size
-        if is_late.is_set():  # a cell runs already, and writes where it stands
+                end = max(file.size, end - _STEP)
+                os.ftruncate(file.fd, end)
+            whole = file.contents is not None or status.st_size >= file.size
+        if is_late.is_set():  # a cell runs by now, and writes at the present offset
             return False
-        os.lseek(one.fd, one.offset, os.SEEK_SET)
+        os.lseek(file.fd, file.offset, os.SEEK_SET)
     except OSError:
         return False
     return whole
 
 
-# Were files and pipes open in a waiting copy, too, a file that a cell closes would stay locked, and
-# could not be run ("Text file busy"), and who reads of a pipe would wait for its end. So a copy has
-# no more than O_PATH's descriptors of them (open(2)), and opens them anew when it takes over. So
-# does a fork, which has offsets of its own then (ADR 0178). By a folder that is open a fork would
-# list what it may not open.
+# A waiting copy must not have files and pipes open. A file that a cell closes would stay locked,
+# and could not be executed ("Text file busy"), and a reader of a pipe would wait for the end of its
+# data. So a copy *puts them aside*: it keeps O_PATH descriptors only (open(2)), and opens the files
+# again when it takes over (ADR 0178). A fork of a sandbox does so, too, and then has offsets of its
+# own. Folders are included: through one that is open, a fork could list what it may not open.
 
-#: Descriptors that are looked at where the policy has no lower limit.
+#: Descriptors that are looked at if the policy has no lower limit.
 _MOST_OPEN: Final = 1 << 16
 
 
 class PutAside(NamedTuple):
-    """A file, folder or pipe that a copy is to open anew."""
+    """A file, folder or pipe that a copy will open again."""
 
     fd: int
     flags: int
     inheritable: bool
-    #: None of a pipe.
+    #: None for a pipe.
     offset: int | None
 
 
 def put_aside(files: tuple[OpenFile, ...], but: Collection[int] = ()) -> list[PutAside]:
-    """Keep no more of open files, folders and pipes, ``but`` of these, than what opens them anew.
+    """Replace open files, folders and pipes by O_PATH descriptors; return what opens them again.
 
-    ``files`` know where each is read or written next.
+    Descriptors in ``but`` stay as they are. ``files`` has the offsets of files, recorded before the
+    fork.
     """
-    aside, offsets = list[PutAside](), {one.fd: one.offset for one in files}
+    aside = list[PutAside]()
+    offsets = {entry.fd: entry.offset for entry in files}
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST_OPEN)
     for fd, status in descriptors(most, gap=most):  # a cell may have chosen any number
         is_file = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
@@ -196,60 +224,65 @@ def put_aside(files: tuple[OpenFile, ...], but: Collection[int] = ()) -> list[Pu
             offset = None
             if is_file:
                 offset = offsets[fd] if fd in offsets else os.lseek(fd, 0, os.SEEK_CUR)
-            one = PutAside(fd, flags, os.get_inheritable(fd), offset)
-            _put_in_place(os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC), one)
-            aside.append(one)
+            entry = PutAside(fd, flags, os.get_inheritable(fd), offset)
+            _put_in_place(os.open(f"/proc/self/fd/{fd}", os.O_PATH | os.O_CLOEXEC), entry)
+            aside.append(entry)
     return aside
 
 
 def open_again(aside: list[PutAside]) -> int:
-    """Open again what was put aside; return how many files and folders may not be opened any more.
+    """Open again what was put aside; return how many files and folders can't be opened any more.
 
-    Those lead nowhere, and pipes do whose other end has gone.
+    Their descriptors stay O_PATH descriptors, which can't be read or written. So do those of pipes
+    whose other end is gone, which are not counted.
     """
     lost = 0
-    # Of a pipe that was both ends of ours, the reading one first: without it the other has no end.
-    for one in sorted(aside, key=lambda one: one.flags & os.O_ACCMODE):
+    # The reading end of a pipe first: if this process has both ends, the writing end can't be
+    # opened before the reading end is.
+    for entry in sorted(aside, key=lambda entry: entry.flags & os.O_ACCMODE):
         with contextlib.suppress(OSError):
-            if not fcntl.fcntl(one.fd, fcntl.F_GETFL) & os.O_PATH:
-                continue  # it is another by now: stdout, of the copy's own
-            if not _open_again(one) and one.offset is not None:
+            if not fcntl.fcntl(entry.fd, fcntl.F_GETFL) & os.O_PATH:
+                continue  # replaced meanwhile: a copy gets a stdout of its own
+            if not _open_again(entry) and entry.offset is not None:
                 lost += 1
     return lost
 
 
-def _open_again(one: PutAside) -> bool:
+def _open_again(entry: PutAside) -> bool:
+    """Open one file, folder or pipe again; return whether that was possible."""
     try:
-        again = one.flags & (os.O_ACCMODE | os.O_APPEND) | os.O_NONBLOCK | os.O_CLOEXEC
-        opened = os.open(f"/proc/self/fd/{one.fd}", again)
+        flags = entry.flags & (os.O_ACCMODE | os.O_APPEND) | os.O_NONBLOCK | os.O_CLOEXEC
+        opened = os.open(f"/proc/self/fd/{entry.fd}", flags)
     except OSError:
         return False
     with contextlib.suppress(OSError):
-        if one.offset is not None:
-            os.lseek(opened, one.offset, os.SEEK_SET)
-        fcntl.fcntl(opened, fcntl.F_SETFL, one.flags)
-    _put_in_place(opened, one)
+        if entry.offset is not None:
+            os.lseek(opened, entry.offset, os.SEEK_SET)
+        fcntl.fcntl(opened, fcntl.F_SETFL, entry.flags)
+    _put_in_place(opened, entry)
     return True
 
 
-def _put_in_place(opened: int, one: PutAside) -> None:
-    os.dup2(opened, one.fd, inheritable=one.inheritable)
+def _put_in_place(opened: int, entry: PutAside) -> None:
+    """Move a descriptor to the number of ``entry``."""
+    os.dup2(opened, entry.fd, inheritable=entry.inheritable)
     os.close(opened)
 
 
-# Connections. A fork shares them with the guest, and two processes at one connection take each
-# other's bytes; and while a copy holds one, closing it in the guest would not be heard at the
-# other end. So a copy drops them at once. Should it take over, its sockets say that they are not
-# connected. In a network of the session's own it drops servers, too: whom they serve is gone with
-# the guest, and a port would stay taken that a cell has closed, to be opened by the next.
+# Connections. A fork shares them with the guest. Two processes on one connection would take each
+# other's bytes, and while a copy holds one, its peer does not notice that the guest has closed it.
+# So a copy drops connections at once; if it takes over, its sockets say that they are not
+# connected. In a network of the session's own it also drops servers: the programs that they serve
+# end with the guest, and a port that one cell has closed would stay taken when the next opens it.
 
 
 def drop_connections(*, servers: bool = False) -> int:
-    """Replace connected sockets by ones that lead nowhere, and listening ones if ``servers``.
+    """Replace connected sockets by unconnected ones, and listening sockets too if ``servers``.
 
     Return how many were connected.
     """
-    found, nowhere = 0, -1
+    connected = 0
+    nowhere = -1
     for fd, status in descriptors(4_096, 32):
         if stat.S_ISSOCK(status.st_mode) and _is_connected(fd):
             with contextlib.suppress(OSError):
@@ -258,10 +291,10 @@ def drop_connections(*, servers: bool = False) -> int:
                     continue
                 nowhere = _socket.socket().detach() if nowhere < 0 else nowhere
                 os.dup2(nowhere, fd, inheritable=os.get_inheritable(fd))
-                found += not listens
+                connected += not listens
     if nowhere >= 0:
         os.close(nowhere)
-    return found
+    return connected
 
 
 def _listens(fd: int) -> bool:
@@ -273,7 +306,7 @@ def _listens(fd: int) -> bool:
 
 
 def _is_connected(fd: int) -> bool:
-    """Whether this is TCP's end of a connection, or of one that is being made, or a server's."""
+    """Return whether this is a TCP socket that is connected, is connecting or listens."""
     try:
         sock = _socket.socket(fileno=fd)
     except OSError:
@@ -284,6 +317,8 @@ def _is_connected(fd: int) -> bool:
             return False
         sock.getpeername()
     except OSError:
+        # Not connected. A new socket is always ready to write (POLLHUP), one that is connecting or
+        # listens is not.
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
         return not poll.poll(0)
@@ -293,10 +328,13 @@ def _is_connected(fd: int) -> bool:
         sock.detach()
 
 
-# Thread pools of OpenMP. A copy would wait for their threads for ever, so they end before a fork;
-# the next parallel region starts them again (OpenMP 5.0, ``omp_pause_resource_all``).
+# Thread pools of OpenMP. A copy would wait for their threads for ever, since it does not have them.
+# So they end before a fork; the next parallel region starts them again (OpenMP 5.0,
+# ``omp_pause_resource_all``).
 
+#: How the file names of OpenMP libraries begin.
 _OPENMP: Final = ("libgomp", "libomp", "libiomp")
+#: ``omp_pause_hard``: release all resources.
 _HARD: Final = 2
 _RTLD_NOLOAD: Final = 4
 
@@ -320,7 +358,7 @@ class OpenMP:
             self._modules = len(sys.modules)
             self._pause = []
             for name in _openmp_libraries():
-                # One from before OpenMP 5.0 has no such function.
+                # Libraries older than OpenMP 5.0 don't have this function.
                 with contextlib.suppress(OSError, AttributeError):
                     library = ctypes.CDLL(name, mode=_RTLD_NOLOAD)
                     self._pause.append(library.omp_pause_resource_all)
@@ -330,40 +368,40 @@ class OpenMP:
 
 def _openmp_libraries() -> list[str]:
     """Return the files of the OpenMP libraries in this process."""
-    found: list[str] = []
+    names: list[str] = []
 
-    def take(info: Any, _size: int, _data: int | None) -> int:
+    def on_library(info: Any, _size: int, _data: int | None) -> int:
         name = os.fsdecode(info.contents.name or b"")
         if name.rpartition("/")[2].startswith(_OPENMP):
-            found.append(name)
+            names.append(name)
         return 0
 
     pointer = ctypes.POINTER(_LoadedLibrary)
-    kind = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.c_size_t, ctypes.c_void_p)
-    ctypes.CDLL(None).dl_iterate_phdr(kind(take), None)
-    return found
+    callback_type = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(callback_type(on_library), None)
+    return names
 
 
-#: Before it notes what cells fork.
+#: ``os.fork`` itself: ``effects`` later replaces it to note the forks of cells.
 _fork: Final = os.fork
-#: As ``warnings.filters`` has ``simplefilter("ignore", DeprecationWarning)``.
+#: The entry that ``simplefilter("ignore", DeprecationWarning)`` makes in ``warnings.filters``.
 _NO_WARNING: Final = ("ignore", None, DeprecationWarning, None, 0)
 
 
 def fork() -> int:
-    """Fork as ``os.fork`` does, without its warning of threads. Raises OSError.
+    """Fork as ``os.fork`` does, without its warning about threads. Raises OSError.
 
-    By ``os.fork``, because only there nothing of Python's runs between the C library's fork and
-    the interpreter's repairs in the child: a request to give up the GIL, made by a thread that the
-    child does not have, would be waited for in between for ever. Other threads' loss is known, and
-    told to the user when a copy takes over.
+    The fork must be made by ``os.fork``. Only there, no Python code runs between the C library's
+    fork and the interpreter's repairs in the child. If some ran, the child could wait for ever to
+    hand the GIL to a thread that it does not have. That other threads are lost is known: the user
+    is told when a copy takes over.
 
-    Signals wait meanwhile. If one came, Linux would give the fork up and begin it again
-    (ERESTARTNOINTR): the gate would see a second fork, and only one is due.
+    Signals are blocked meanwhile. A signal would make Linux give the fork up and begin it again
+    (ERESTARTNOINTR). The gate would see a second fork, and only one is due.
     """
     before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-    # Not by catch_warnings: each change that it notes has Python forget which warnings were shown,
-    # and a library's, which is shown once, would be shown again after every copy.
+    # Not by catch_warnings: it makes Python forget which warnings were shown, so that a library's
+    # warning, which is shown once, would be shown again after every snapshot.
     filters: Any = warnings.filters
     filters.insert(0, _NO_WARNING)
     try:
@@ -373,23 +411,25 @@ def fork() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-#: Taken before cells can put something else in its place.
+# Functions that cells could replace, taken before they can.
 _begin_session: Final = os.setsid
-_seed_global, _get_random, _set_random = random.seed, random.getstate, random.setstate
-#: Channel, stdout and stderr of a copy.
+_seed_global = random.seed
+_get_random = random.getstate
+_set_random = random.setstate
+#: Number of descriptors that come with ``Snapshot``: a copy's channel, stdout and stderr.
 _DESCRIPTORS = 3
-#: Seconds that giving free memory back may take.
+#: Seconds that returning free memory to the OS kernel may take in the guest.
 _TRIM_SECONDS = 0.005
-#: Names of threads that are reported, and characters of each.
+#: Most names of threads that are reported, and most characters of each.
 _MOST_NAMES, _LONGEST_NAME = 20, 100
 
 
 class Snapshots:
-    """Makes copies of this guest, and what a copy does when it takes over.
+    """Makes copies of this guest. In a copy, it waits and then takes over.
 
-    ``zygote`` is the pid whose death is to be ours. ``openmp``: a library may have OpenMP's
-    threads; ``connects``: one may have connections; ``serves``: and servers, in a network of the
-    session's own.
+    ``zygote`` is the pid of the zygote, with which copies end. ``openmp`` says that libraries may
+    have threads of OpenMP, ``connects`` that they may have connections, ``serves`` that they may
+    have servers in a network of the session's own.
     """
 
     def __init__(
@@ -403,28 +443,39 @@ class Snapshots:
         connects: bool,
         serves: bool = False,
     ) -> None:
-        self._channel, self._outlet, self._driver = channel, outlet, driver
-        self._connects, self._zygote = connects, zygote
+        self._channel = channel
+        self._outlet = outlet
+        self._driver = driver
+        self._connects = connects
+        self._zygote = zygote
         self._serves = serves
         self._openmp = OpenMP() if openmp else None
-        #: How many connections a copy has dropped.
+        #: In a copy: how many connections it has dropped.
         self._connections = 0
-        #: Whether the guest gives free memory back, and not its copy.
+        #: Whether the guest returns free memory before a fork. If not, its copies do.
         self._trims = True
+        #: Pids of this process's copies that have not been reaped.
         self._copies: list[int] = []
         hide_copies(self._copies)
+        #: The state of open files at the last fork.
         self._files: tuple[OpenFile, ...] = ()
-        #: What a copy is to open again, and how many of its files it could not.
+        #: In a copy: what it must open again, and how many files it could not open.
         self._aside: list[PutAside] = []
         self._lost_files = 0
+        #: In a copy: its parent is not the zygote yet, so it does not end with the zygote.
         self._orphaned = False
         self._lost_threads: list[str] = []
-        #: Of a copy that took over: a seed for when it has run so many cells again.
+        #: In a copy that took over: a seed for random numbers, used when it has run ``_again``
+        #: cells again.
         self._seed: bytes | None = None
         self._again = 0
 
     def take(self, request: messages.Snapshot) -> messages.Resume | None:
-        """Make a copy. Return None in the original, and in the copy what it is to go on with."""
+        """Fork a copy. Return None in the guest, and ``Resume`` in a copy that must take over.
+
+        If no copy can be made, the guest sends ``SnapshotFailed``. A copy that can't wait or is
+        told something else ends.
+        """
         fds = self._channel.take_descriptors()
         self._catch_up()
         try:
@@ -444,29 +495,31 @@ class Snapshots:
         return self._wait_as_copy(request, fds, threads)
 
     def _give_back(self) -> None:
-        """Let go of pages that hold nothing: what older copies have there is not to be copied.
+        """Return free memory to the OS kernel, so that its pages are not shared with copies.
 
-        From a heap with many holes it takes longer than anybody should wait. Then the copy does it
-        from now on, while the guest goes on; that spares less, as older copies have those pages.
+        Otherwise, writing to such a page would copy the old contents first. If the heap has many
+        holes, this takes too long to wait for. From then on the copies do it instead, while the
+        guest goes on. That saves less, as older copies have these pages, too.
         """
         began = time.monotonic()
         libc.give_back_free_memory()
         self._trims = time.monotonic() - began < _TRIM_SECONDS
 
     def _fork(self, fds: list[int]) -> int:
-        """Fork with nothing half said. Raises OSError, MemoryError."""
+        """Fork while no frame is being sent. Raises OSError, MemoryError."""
         if len(fds) != _DESCRIPTORS:
             raise OSError(errno.EMFILE, "")
-        drawn, register_tasks = _get_random(), self._driver.remember_tasks()
+        random_state = _get_random()
+        register_tasks = self._driver.remember_tasks()
         with self._channel.hold():
             pid = fork()
         if not pid:
-            _set_random(drawn)  # ``random`` has seeded itself anew
+            _set_random(random_state)  # ``random`` seeds itself anew in a fork
             register_tasks()
         return pid
 
     def _keep_copy(self, pid: int, fds: list[int]) -> None:
-        """Close what is the child's: while it is open here, its end can't be seen."""
+        """Record a copy, and close its descriptors: the host must see when they are closed."""
         self._copies.append(pid)
         for fd in fds:
             os.close(fd)
@@ -474,6 +527,7 @@ class Snapshots:
     def _fail(
         self, request: messages.Snapshot, fds: list[int], error: OSError | MemoryError
     ) -> None:
+        """Report that no copy could be made, and close the descriptors that were for it."""
         number = (error.errno or 0) if isinstance(error, OSError) else errno.ENOMEM
         number = number if number in errno.errorcode else errno.EIO
         self._channel.send(messages.SnapshotFailed(id=request.id, errno=number))
@@ -483,11 +537,16 @@ class Snapshots:
     def _wait_as_copy(
         self, request: messages.Snapshot, fds: list[int], threads: list[str]
     ) -> messages.Resume:
-        """Wait until the guest is gone, and fork whenever the host asks: a twin, or a variant."""
+        """Wait as a copy; return ``Resume`` when the host sends it.
+
+        Forks once more whenever the host asks: a twin, or a variant of a fork. On any other message
+        or failure, this process ends.
+        """
         try:
             self._copies.clear()
-            self._orphaned, self._lost_threads = True, threads
-            # A library may close some in children (matplotlib its fonts).
+            self._orphaned = True
+            self._lost_threads = threads
+            # A library may close files in a child process (matplotlib its fonts).
             self._files = tuple(filter(_is_open, self._files))
             if self._connects:
                 self._connections = drop_connections(servers=self._serves)
@@ -505,11 +564,12 @@ class Snapshots:
         return message
 
     def _wait(self, request: messages.Snapshot, fds: list[int]) -> messages.ToGuest:
-        """Stand on a channel of its own; return what the host says."""
+        """Switch to the copy's own channel and pipes, send ``SnapshotReady``; return the answer."""
         for target, fd in zip((self._channel.fileno(), 1, 2), fds, strict=True):
             os.dup2(fd, target, inheritable=target != self._channel.fileno())
             os.close(fd)
-        # The host stops it. Whoever could end it is gone: it goes on, and sees that by itself.
+        # The host stops waiting copies (SIGSTOP). When its parent ends, this copy is continued. If
+        # the host is gone, too, the copy notices that by itself, as its channel is closed.
         libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGCONT)
         self._channel.reset_after_fork()
         self._outlet.stand_on_own_pipes()
@@ -517,9 +577,10 @@ class Snapshots:
         return self._channel.recv()
 
     def _fork_again(self, request: messages.Snapshot) -> messages.ToGuest:
-        """Fork this waiting copy; return the next message of either of the two.
+        """Fork this waiting copy once more. Both processes return the next message of the host.
 
-        The host, which stops this one, is told when nothing of the other's is open in here.
+        This one sends ``SnapshotReady`` only after it has closed the new copy's descriptors,
+        because the host then stops it again.
         """
         fds = self._channel.take_descriptors()
         self._catch_up()
@@ -537,13 +598,18 @@ class Snapshots:
         return self._channel.recv()
 
     def take_over(self, resume: messages.Resume) -> messages.Resumed:
-        """Make what a fork can't copy anew; return what can't be had again."""
+        """Replace what a fork can't copy; return a ``Resumed`` that says what is lost.
+
+        Open files are left to ``have_files``, which comes after the locks.
+        """
         self._catch_up()
         if resume.session:
             _begin_session()
         process.set_name("guest")
-        # What is run again first draws what it drew before.
-        self._seed, self._again = resume.seed, resume.again
+        # Cells that are run again draw the same random numbers as before. The new seed counts after
+        # the last of them.
+        self._seed = resume.seed
+        self._again = resume.again
         self.ran_again(0)
         tasks = self._driver.resume()
         if resume.place is None:
@@ -553,10 +619,11 @@ class Snapshots:
         )
 
     def have_files(self, resume: messages.Resume) -> int:
-        """Have open files as they were; return how many that was not possible for.
+        """Set open files back to their recorded state; return for how many that was not possible.
 
-        Call it under the locks that the copy is to have. What they bind is a thread, and files are
-        set back in one. A fork also opens its files there: it is not to write to its parent's.
+        Call it after the copy has taken its locks. Landlock restricts threads, and files are set
+        back in a new thread, which must be restricted, too. A fork also opens its files only then,
+        because it must not write to its parent's, and sets none back, as its parent goes on.
         """
         if resume.place is not None:
             self._open_files_again()
@@ -567,20 +634,21 @@ class Snapshots:
         self._lost_files = run_exempt(open_again, aside)
 
     def ran_again(self, cells: int = 1) -> None:
-        """Note that a cell ended; behind the last that is run again, random numbers are new."""
+        """Note that ``cells`` have ended. After the last that is run again, seed random numbers."""
         self._again -= cells
         if self._seed is not None and self._again <= 0:
             _reseed(self._seed)
             self._seed = None
 
     def _catch_up(self) -> None:
-        """Do what could not be done before: reap dropped copies, die with the zygote."""
+        """Do what was not possible before: reap dropped copies, and end with the zygote."""
         for pid in tuple(self._copies):
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG) == (0, 0):
                     continue
             self._copies.remove(pid)
-        # While the killed guest is our parent, its death would be ours.
+        # Only once the zygote is the parent. Until the killed guest is gone, it is the parent, and
+        # its death would end this process.
         if self._orphaned and os.getppid() == self._zygote:
             libc.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
             self._orphaned = False
@@ -591,11 +659,11 @@ def _names_of_threads() -> list[str]:
 
 
 def _reseed(seed: bytes) -> None:
-    """Give the global generators states of their own, or two guests would draw the same secrets."""
+    """Seed the global generators, so that no two guests draw the same secrets."""
     _seed_global(seed)
     effects.rekey()
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
-        with contextlib.suppress(Exception):  # a cell may have put anything there
+        with contextlib.suppress(Exception):  # a cell may have put another module there
             words = [int.from_bytes(seed[i : i + 4]) for i in range(0, len(seed), 4)]
             numpy.seed(words)

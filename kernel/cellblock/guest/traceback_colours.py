@@ -1,7 +1,7 @@
-"""What stack_data and pygments make anew for every traceback, made once.
+"""Makes stack_data and pygments build their tables once instead of for each traceback.
 
-Two thirds of the time that an error took, and of the memory that it wrote to: each copy of the
-guest keeps that memory as it was. Imported with the first error.
+That was two thirds of the time that an error took, and of the memory that it wrote to, which each
+copy of the guest keeps as it was. Imported with the first error.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from pygments.formatters.terminal256 import Terminal256Formatter
 from pygments.lexer import RegexLexerMeta
 from pygments.lexers.python import PythonLexer
 
-#: Themes whose tables are kept.
+#: Number of themes whose tables are kept.
 _THEMES: Final = 4
 _make_lexer: Final[Any] = RegexLexerMeta.__call__
 _make_formatter: Final[Any] = Terminal256Formatter.__init__
 
 
 def make_once() -> None:
-    """Have lexers, styles and formatters share their tables from now on."""
+    """Make lexers, styles and formatters share their tables from now on."""
     if RegexLexerMeta.__call__ is _lexer_of:
         return
     RegexLexerMeta.__call__ = _lexer_of
     PythonLexer()
-    # Before the hundreds that are looked through for it. At once: an interrupt may come any time.
-    name, known = PythonLexer.__name__, lexers.LEXERS
+    # Put Python's lexer first: pygments looks through hundreds to find it. Assigned as a whole, so
+    # that an interrupt leaves no half of it.
+    name = PythonLexer.__name__
+    known = lexers.LEXERS
     lexers.LEXERS = {name: known[name], **known}
-    # The style that marks what raised is derived once from each theme's.
+    # The style that marks the failing expression is derived from each theme's style once.
     module: Any = stack_data
     module.style_with_executing_node = lru_cache(_THEMES)(module.style_with_executing_node)
     Terminal256Formatter.__init__ = _share_tables
 
 
 def _lexer_of(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Let a lexer class without tokens of its own use those of the class it derives from.
+    """Make a lexer. If its class defines no tokens, it uses the compiled ones of its base class.
 
-    stack_data derives one from pygments' Python lexer for every frame, and pygments then compiles
-    the whole grammar again.
+    For each frame stack_data derives a class from pygments' Python lexer, for which pygments would
+    compile the whole grammar again.
     """
     own = cls.__dict__
     if own.keys().isdisjoint({"_tokens", "tokens"}) and "_tokens" in vars(cls.__base__):
@@ -58,7 +60,7 @@ def _tables(style: type) -> dict[str, Any]:
 
 
 def _share_tables(self: Any, **options: Any) -> None:
-    """Let formatters of the same style, and no other options, share what they made of it."""
+    """Initialise a formatter, with shared tables if a style is its only option."""
     style = options.get("style")
     if type(self) is Terminal256Formatter and len(options) == 1 and isinstance(style, type):
         vars(self).update(_tables(style))

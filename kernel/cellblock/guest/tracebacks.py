@@ -1,4 +1,9 @@
-"""What is told of an exception: to the user their frames, to the host which call failed."""
+"""Exceptions of cells: the traceback that the user sees, and the failed call that the host learns.
+
+``shell`` calls these when an error is shown. ``trim`` and ``with_lines_of_errors`` make the
+traceback right, ``prepare`` makes it cheap. ``failed_call`` finds the system call that the OS
+kernel refused, so that the host can say whether the policy was behind it.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +39,12 @@ _LONGEST_CHAIN = 32
 #: "Unable to allocate 76.3 MiB for an array" (numpy), "malloc of size 1048576 failed" (Arrow).
 _SIZE = re.compile(r"\b(?:allocate|size) (\d{1,15}(?:\.\d{1,3})?)(?: ([KMGTP]iB|bytes)\b)?")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-#: What IPython's formatter takes at most, with all that it imports.
+#: Most bytes of memory that IPython's formatter takes, with all that it imports.
 _FORMATTER = 64 << 20
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield ``error`` and what it was raised from, each once and not without end."""
+    """Yield ``error`` and the errors it was raised from: each once, and a bounded number."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen and len(seen) < _LONGEST_CHAIN:
@@ -49,9 +54,9 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def trim(error: BaseException) -> BaseException:
-    """Drop the kernel's frames from ``error`` and from what it was raised from."""
-    for one in chain(error):
-        one.__traceback__ = _without_own_frames(one.__traceback__)
+    """Drop the kernel's frames from ``error`` and from the errors it was raised from."""
+    for link in chain(error):
+        link.__traceback__ = _without_own_frames(link.__traceback__)
     return error
 
 
@@ -63,59 +68,63 @@ def _without_own_frames(tb: TracebackType | None) -> TracebackType | None:
         tb = tb.tb_next
     result: TracebackType | None = None
     for link in reversed(kept):
-        # An interrupt may hit an instruction that belongs to no line.
+        # An interrupt may arrive at an instruction that has no line.
         line = link.tb_lineno or link.tb_frame.f_code.co_firstlineno
         result = TracebackType(result, link.tb_frame, link.tb_lasti, line)
     return result
 
 
 def is_pythons(error: BaseException) -> bool:
-    """Whether Python itself is to show ``error``: IPython has no formatter, or no memory for it."""
+    """Return whether ``error`` must be shown in Python's own format.
+
+    IPython can't format exception groups, and may lack the memory to format a MemoryError.
+    """
     if isinstance(error, MemoryError) and not _has_room(_FORMATTER):
         return True
-    return any(isinstance(one, BaseExceptionGroup) for one in chain(error))
+    return any(isinstance(link, BaseExceptionGroup) for link in chain(error))
 
 
 def by_python(error: BaseException, tb: TracebackType | None) -> list[str]:
-    """Return the lines that Python prints of ``error``, from ``tb`` on."""
+    """Return the lines that Python prints for ``error``, with frames from ``tb`` on."""
     return "".join(traceback.format_exception(type(error), error, tb)).splitlines()
 
 
 def with_lines_of_errors(get_records: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Return IPython's ``get_records`` with each record at the line that raised.
+    """Wrap IPython's ``get_records`` so that each record has the line that raised.
 
-    IPython has two ways to make a record. That for code without a file, which a cell is, asks the
-    frame for its line: where it is now, in a ``finally`` or the handler that raised anew. And it
-    asks ``inspect`` for the lines of the code, which are those of the ``def`` above it, or too few,
-    where the code is a comprehension's, a lambda's or a class's.
+    IPython has two ways to make a record. For code without a file, such as a cell, it makes two
+    mistakes. It asks the frame for its line, which is where the frame is now: in a ``finally``, or
+    in a handler that raised again. And it asks ``inspect`` for the lines of the code: if the code
+    is a comprehension, a lambda or a class, these are the lines of the ``def`` above, or too few.
     """
 
-    def records(etb: TracebackType | None, *args: Any, **kwargs: Any) -> list[Any]:
-        made = get_records(etb, *args, **kwargs)
+    def get_corrected(etb: TracebackType | None, *args: Any, **kwargs: Any) -> list[Any]:
+        records = get_records(etb, *args, **kwargs)
         lines = traceback.walk_tb(etb)
-        # A frame that raised an error twice is in the traceback twice: records are in its order.
-        for record in made:
+        # A frame that raised twice is in the traceback twice. Records have the same order, so each
+        # takes the next line of its frame.
+        for record in records:
             if getattr(record, "_sd", None) is None:
                 same = (line for frame, line in lines if frame is record.frame)
                 record.lineno = next(same, record.lineno)
                 lines_of_code = _lines_of(record.frame.f_code)
                 if record.raw_lines[: len(lines_of_code)] != lines_of_code:
                     record.raw_lines = lines_of_code
-        return made
+        return records
 
-    return records
+    return get_corrected
 
 
 def _lines_of(code: CodeType) -> list[str]:
-    """Return the lines of a code's file from its first to its last; none where there is no file."""
+    """Return the source lines of a code object, none if its file is unknown."""
     first = code.co_firstlineno
     last = max((line for *_, line in code.co_lines() if line is not None), default=first)
     return linecache.getlines(code.co_filename)[first - 1 : last]
 
 
 def prepare(shell: Any, error: BaseException) -> None:
-    """Make what IPython's formatters need for ``error`` cheap."""
-    # With pygments, which no guest needs before its first error.
+    """Save IPython's formatters work before they format ``error``."""
+    # Imported here: it imports pygments, which no guest needs before its first error.
     from cellblock.guest import traceback_colours  # noqa: PLC0415 - as said
 
     traceback_colours.make_once()
@@ -125,32 +134,32 @@ def prepare(shell: Any, error: BaseException) -> None:
 def _register_cells(shell: Any, error: BaseException) -> None:
     """Tell ``inspect`` that cells belong to no module.
 
-    It would look through all that are imported, several times for each frame: half of the time
-    that an error takes, and half of the memory that it writes to.
+    Otherwise it searches all imported modules several times for each frame, which is half of the
+    time that an error takes, and half of the memory that it writes to.
     """
-    frames = (frame for one in chain(error) for frame, _ in traceback.walk_tb(one.__traceback__))
+    frames = (frame for link in chain(error) for frame, _ in traceback.walk_tb(link.__traceback__))
     for name in {frame.f_code.co_filename for frame in frames}:
         if shell.compile.format_code_name(name) is not None:
-            # Looked up as it is and as a path; no module is called "".
+            # ``inspect`` looks up the name both as it is and as a path. No module is called "".
             inspect.modulesbyfile.setdefault(name, "")
             with contextlib.suppress(OSError):  # the folder may be gone
                 inspect.modulesbyfile.setdefault(str(Path.cwd() / name), "")
 
 
 def describe(error: BaseException) -> str:
-    """Return ``str(error)``, whatever it does."""
+    """Return ``str(error)``, or a note if that raises."""
     try:
         return str(error)
     except Exception:
         return "<the message could not be formatted>"
 
 
-# --- the call behind an exception, where the OS kernel refused it: for the host -----------------
+# --- the refused call behind an exception, for the host -----------------------------------------
 #
-# Read from the exception and from where it was raised. User code can forge every part, and then
-# misleads the card of its own cell: what the policy has to do with it the host decides.
+# Read from the exception and from the frames that raised it. User code can forge every part, which
+# only misleads the card of its own cell: the host decides whether the policy was behind the call.
 
-#: Modules and calls whose refusal is about processes, or about the network.
+# Words of modules and calls, by which a refusal is about a signal, a process or the network.
 _SIGNAL: Final = re.compile(r"\b(kill|killpg|pidfd\w*)\b")
 _PROCESS: Final = re.compile(
     r"\b(subprocess|multiprocessing|pty|fork|forkpty|posix_spawnp?|exec[lv]p?e?|system)\b"
@@ -160,56 +169,58 @@ _NETWORK: Final = re.compile(
     r")\b"
 )
 _PACKAGE: Final = re.compile(r"/(subprocess|multiprocessing|pty|socket|ssl|http|urllib)\b")
-#: Where libraries that open files by themselves leave the path: Arrow and pandas quote it, as does
-#: DuckDB, Polars appends it, GDAL begins with it, and so do Arrow's and NumPy's FileNotFoundError.
+#: The path in the text of an error. Arrow, pandas and DuckDB quote it, Polars appends it, GDAL
+#: begins with it, as do Arrow's and NumPy's FileNotFoundError.
 _PATH: Final = re.compile(
     r"""(?:^|[\s(`])(?:'([^'\0\n]{1,4096})'|"([^"\0\n]{1,4096})")"""
     r"""|: (/[^\0\n]{1,4096})|\A(/[^\0\n]{1,4096}?)(?: not found\.)?\Z"""
     r"""|\AParent directory (/[^\0\n]{1,4096}) does not exist"""  # PyTorch
 )
-#: The number that Rust's libraries write into the text.
+#: The errno that libraries in Rust write into the text.
 _NUMBER: Final = re.compile(r"\(os error (\d{1,4})\)")
-#: Python's own types of error, which libraries also raise for what they looked up themselves.
+#: Types of Python's own that libraries also raise, without an errno, when they have looked for a
+#: file themselves.
 _PLAIN: Final = (OSError, FileNotFoundError, NotADirectoryError)
-#: What the OS kernel says of a file that can't be used: in an error that has no number.
-_SAID: Final = {
+#: By the OS kernel's words about a file: the errno. For errors that have the words alone.
+_STRERRORS: Final = {
     os.strerror(number): number for number in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.EPERM)
 }
-#: A library looked for the folder before it wrote a file there.
+# A text with both: a library looked for the folder in which it wanted to write a file.
 _WRITES: Final = re.compile(r"\b(?:sav|writ|creat|stor)|\AParent\b", re.IGNORECASE)
 _FOLDER: Final = re.compile(r"\b(?:director(?:y|ies)|folder)\b", re.IGNORECASE)
 _LONGEST_TEXT: Final = 10_000
-#: Of a target, in characters: what a ``Name`` on the wire may have.
+#: Characters of a target: as many as a ``Name`` on the wire may have.
 _LONGEST_TARGET: Final = 1_000
-#: SQLITE_CANTOPEN, SQLITE_READONLY; SQLite does not say what it could not open.
+#: SQLITE_CANTOPEN, SQLITE_READONLY. SQLite does not say which file it could not open.
 _SQLITE: Final = {14, 8}
-#: A stack's bytes where RLIMIT_STACK has no limit (pthread_create(3): 2 MiB on most machines).
+#: Bytes of a thread's stack if RLIMIT_STACK is unlimited (pthread_create(3), most machines).
 _STACK: Final = 2 << 20
-#: Of errno(3): a system call returns no other.
+#: The largest errno that a system call returns (errno(3)).
 _LAST_ERRNO: Final = 4_095
-#: Functions whose arguments are an address, in Python's own sockets and in what wraps them.
+#: Functions that connect to an address, of Python's sockets and of libraries around them.
 _CONNECTS: Final = {"create_connection", "getaddrinfo", "_new_conn", "connect"}
-#: Those of a server's, whose arguments are where it was to listen.
+#: Functions of servers that listen at an address.
 _LISTENS: Final = {"create_server", "server_bind", "bind_sockets", "run_simple"}
 
 
 def failed_call(error: BaseException) -> FailedCall | None:
-    """Return what was refused, from ``error`` or from what it was raised from.
+    """Return the call that was refused, found in ``error`` or the errors it was raised from.
 
-    A number of the OS kernel's says more than words: of all errors it is looked for first.
+    An errno says more than words, so all these errors are searched for one first.
     """
     links = list(chain(error))
     for find in (_call, _call_in_words):
         for link in links:
-            with contextlib.suppress(Exception):  # a user's exception may raise at every touch
-                if (found := find(link)) is not None:
-                    if found.kind == "network" and not found.target:
-                        return FailedCall("network", found.errno, _address(links))
-                    return found
+            with contextlib.suppress(Exception):  # any attribute of a user's exception may raise
+                if (call := find(link)) is not None:
+                    if call.kind == "network" and not call.target:
+                        return FailedCall("network", call.errno, _address(links))
+                    return call
     return None
 
 
 def _call(error: BaseException) -> FailedCall | None:
+    """Return the call behind one error, by its type and errno."""
     if isinstance(error, MemoryError):
         return FailedCall("memory", size=_size_in(str(error)))
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
@@ -223,16 +234,19 @@ def _call(error: BaseException) -> FailedCall | None:
 
 
 def _size_in(message: str) -> int:
-    """Return the bytes that could not be allocated, as numpy's and Arrow's errors say; else 0."""
-    found = _SIZE.search(message)
-    if found is None:
+    """Return the bytes that could not be allocated, if numpy's or Arrow's text has them, else 0."""
+    match = _SIZE.search(message)
+    if match is None:
         return 0
-    unit: int = 1024 ** _UNITS.index(found[2] or "bytes")
-    return min(1 << 60, math.ceil(float(found[1]) * unit))
+    unit: int = 1024 ** _UNITS.index(match[2] or "bytes")
+    return min(1 << 60, math.ceil(float(match[1]) * unit))
 
 
 def _has_room_for_stack() -> bool:
-    """Return whether a thread's stack would fit: the C library gives the same error if not."""
+    """Return whether there is memory for a thread's stack.
+
+    If there is none, the C library gives the same error as for too many threads.
+    """
     size = threading.stack_size() or resource.getrlimit(resource.RLIMIT_STACK)[0]
     if size == resource.RLIM_INFINITY:
         size = _STACK
@@ -248,21 +262,25 @@ def _has_room(size: int) -> bool:
 
 
 def _import_beside(module: object) -> FailedCall | None:
-    """Return what was to be imported, if it lies in the working folder, which imports passed by."""
+    """Return the failed import, if the working folder has the module and imports don't look there.
+
+    ``module`` is the name that could not be imported.
+    """
     if "" in sys.path or type(module) is not str:
         return None
     name = module.partition(".")[0]
     folder = os.getcwd()
-    found = PathFinder.find_spec(name, [folder]) is not None
-    return FailedCall("import", target=_bounded(os.path.join(folder, name))) if found else None
+    exists = PathFinder.find_spec(name, [folder]) is not None
+    return FailedCall("import", target=_bounded(os.path.join(folder, name))) if exists else None
 
 
 def _database() -> FailedCall | None:
-    """Return the database that was opened last, unless it is one in memory."""
+    """Return the SQLite database that was opened last, unless it is in memory."""
     name = effects.database
     if not isinstance(name, str | bytes | os.PathLike):
         return None
-    path, reads = os.fsdecode(name), False
+    path = os.fsdecode(name)
+    reads = False
     if path.startswith("file:"):
         parts = urlsplit(path)
         path, reads = unquote(parts.path), "mode=ro" in parts.query
@@ -272,9 +290,10 @@ def _database() -> FailedCall | None:
 
 
 def _os_error(error: OSError) -> FailedCall | None:
+    """Return the call behind an error with an errno."""
     number = error.errno or 0
     if isinstance(error, socket.gaierror):
-        return FailedCall("network", errno.EHOSTUNREACH)  # its numbers are not the OS kernel's
+        return FailedCall("network", errno.EHOSTUNREACH)  # getaddrinfo has numbers of its own
     if not 0 < number <= _LAST_ERRNO:
         return None
     kind = _kind(error)
@@ -283,33 +302,37 @@ def _os_error(error: OSError) -> FailedCall | None:
         writes = path is not None and path in (effects.written, error.filename2)
         return FailedCall(kind, number, _real(path), writes)
     program = error.filename
-    # One that is not in a folder was looked for in all of PATH.
-    named = kind == "process" and isinstance(program, str) and "/" in program
-    return FailedCall(kind, number, _real(program) if named else "")
+    # Without a folder, the program was looked for in all folders of PATH, so there is no one path.
+    has_path = kind == "process" and isinstance(program, str) and "/" in program
+    return FailedCall(kind, number, _real(program) if has_path else "")
 
 
 def _path_of(error: OSError) -> object:
-    """Return the file that an error is about: of two, the second where the first can be moved."""
-    first, second = error.filename, error.filename2
+    """Return the file that an error is about.
+
+    An error about two files, such as a move, is about the second if the first could be moved.
+    """
+    first = error.filename
+    second = error.filename2
     if second is None or error.errno == errno.EBUSY or not os.path.lexists(first):
         return first or _path_in(_text(error))
     return second if os.access(os.path.dirname(os.path.abspath(first)), os.W_OK) else first
 
 
 def _call_in_words(error: BaseException) -> FailedCall | None:
-    """Return the call behind an error without a number, by the path that its text names.
+    """Return the call behind an error without an errno, if its text names a path.
 
-    So say Rust's libraries what the OS kernel answered, and pandas that a folder, which it looked
-    for itself, is not there.
+    Libraries in Rust write the OS kernel's answer into the text. pandas writes that a folder, for
+    which it looked itself, does not exist.
     """
     if isinstance(error, OSError) and error.errno:
         return None
     text = _text(error)
-    found = _NUMBER.search(text)
-    number = int(found[1]) if found else 0
-    for words, meant in _SAID.items():
+    match = _NUMBER.search(text)
+    number = int(match[1]) if match else 0
+    for words, errno_of_words in _STRERRORS.items():
         if words in text:
-            number, text = number or meant, text.replace(words, "").strip(" :")
+            number, text = number or errno_of_words, text.replace(words, "").strip(" :")
     path = _path_in(text)
     if isinstance(error, PermissionError):
         number = number or errno.EACCES
@@ -322,14 +345,14 @@ def _call_in_words(error: BaseException) -> FailedCall | None:
 
 
 def _real(path: object) -> str:
-    """Return a path without links, as the wire takes it; empty for what is none."""
+    """Return a path without links, short enough for the wire; "" if ``path`` is not a path."""
     if not isinstance(path, str | bytes):
         return ""
     return _bounded(os.path.realpath(os.fsdecode(path)))
 
 
 def _kind(error: OSError) -> Literal["file", "network", "process", "signal"]:
-    """Judge by the library modules the error came through, and the line that raised it."""
+    """Return what an error is about, judged by the modules it passed and the line that raised."""
     frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
     modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
     words = f"{modules} {linecache.getline(*frames[-1])}" if frames else ""
@@ -347,31 +370,31 @@ def _text(error: BaseException) -> str:
 
 
 def _path_in(text: str) -> str | None:
-    """Return the path that a library wrote into its message: before others, an absolute one."""
-    found = [next(filter(None, match.groups())) for match in _PATH.finditer(text)]
-    return next((path for path in found if path.startswith("/")), found[0] if found else None)
+    """Return the path in an error's text, preferably an absolute one."""
+    paths = [next(filter(None, match.groups())) for match in _PATH.finditer(text)]
+    return next((path for path in paths if path.startswith("/")), paths[0] if paths else None)
 
 
 def _address(links: list[BaseException]) -> str:
-    """Return the host and port that was to be connected to, or listened at.
+    """Return ``host:port`` of the connection or server that failed, or "".
 
-    From the calls that the errors left.
+    Found in the local variables of the frames that the errors passed.
     """
     for link in links:
         for frame, _ in traceback.walk_tb(link.__traceback__):
             if frame.f_code.co_name not in _CONNECTS | _LISTENS:
                 continue
-            found = frame.f_locals
-            own = found.get("self")
+            variables = frame.f_locals
+            own = variables.get("self")
             # ``http.client`` and urllib3 keep them on the connection, socketserver on the server.
             pairs = (
-                found.get("address"),
-                (found.get("host"), found.get("port")),
+                variables.get("address"),
+                (variables.get("host"), variables.get("port")),
                 (getattr(own, "host", None), getattr(own, "port", None)),
                 getattr(own, "server_address", None),
             )
             for pair in pairs:
-                # An IPv6 address has two more parts.
+                # The tuple of an IPv6 address has two more parts.
                 host, port = pair[:2] if type(pair) is tuple and pair[1:] else ("", 0)
                 if type(host) is str and host and type(port) is int:
                     return _bounded(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")

@@ -1,7 +1,7 @@
-"""What user code sees when it does what the policy refuses; and what of the guest's own is exempt.
+"""The exceptions that user code gets when the policy refuses something; and the guest's exemption.
 
-Each violation is the natural exception, too, so that honest ``except`` clauses go on working.
-The audit hook lets calls pass that the guest makes by ``run_exempt``, and that no cell may make.
+Each violation is also the exception that Python would raise, so that honest ``except`` clauses go
+on working. ``run_exempt`` is for the guest's own code: the audit hook permits calls that it makes.
 """
 
 from __future__ import annotations
@@ -18,40 +18,43 @@ if TYPE_CHECKING:
 
 
 class PolicyViolation(Exception):
-    """The policy refuses what was tried; nothing was done."""
+    """The policy refuses what was tried, and nothing was done."""
 
     def __init__(self, rule: str, subject: str, why: str, remedy: str) -> None:
         super().__init__(f"{rule}: {subject} {why}. {remedy}".strip())
-        self.rule, self.subject, self.why, self.remedy = rule, subject, why, remedy
+        self.rule = rule
+        self.subject = subject
+        self.why = why
+        self.remedy = remedy
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def violation_of(finding: Finding, rules: Rules) -> PolicyViolation:
-    """Return the violation that says what a finding does, to be raised."""
+    """Return the exception for a finding of the source check."""
     remedy = in_a_line(finding.remedy, finding.allows, rules)
     return PolicyViolation(finding.rule, finding.subject, finding.why, remedy)
 
 
 class AttributeViolation(PolicyViolation, AttributeError):
-    """A refused attribute, reached by a computed name."""
+    """A refused attribute was read or set by a computed name."""
 
 
 class ImportViolation(PolicyViolation, ImportError):
-    """A refused module, or a name it holds back."""
+    """A refused module, or a refused name of a module, was imported."""
 
 
 class NameViolation(PolicyViolation, NameError):
-    """A refused builtin, called."""
+    """A refused builtin was called."""
 
 
 class OperationViolation(PolicyViolation, PermissionError):
-    """A refused operation on the machine or the interpreter."""
+    """A refused operation on the machine or the interpreter was tried."""
 
 
 def _exemption() -> tuple[Callable[..., Any], Callable[[], bool]]:
-    threads: list[int] = []  # in a closure: there is no table to edit
+    threads: list[int] = []  # in a closure, so that no cell can reach and edit it
 
     def run_exempt(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         threads.append(get_ident())
@@ -63,5 +66,6 @@ def _exemption() -> tuple[Callable[..., Any], Callable[[], bool]]:
     return run_exempt, lambda: get_ident() in threads
 
 
-#: Call an action that runs nothing of a cell's; whether this thread is in one.
+#: ``run_exempt`` calls a function that runs no code of a cell; ``is_exempt`` returns whether the
+#: calling thread is in such a call.
 run_exempt, is_exempt = _exemption()

@@ -1,11 +1,18 @@
 """The zygote: imports and prepares once, then forks a guest whenever the host asks.
 
-It runs no user code. It dies with the host: the end of its control socket is the host's end,
-and whatever descends from it is killed before it goes. Should it not come to that, its ``reaper``
-does it.
+``main`` is started once per zygote, below the ``reaper``. It receives ``Prepare``, mounts layers,
+takes the locks of its widest guest, and has ``setup`` import and build what all guests share. Then
+``_Zygote`` serves the host's messages and the gates of its guests, in one poll loop:
 
-Its ``Gatekeeper`` has the gates of its guests (``confine.notify``): it takes their listeners, and
-answers the calls they stop.
+    starting ── Prepare ──> confined ── Obeyed ──> serving ── host gone, or Quit ──> ended
+        └──── before Obeyed, any failure: ZygoteFailed ──────────────────────────────^
+
+The zygote runs no user code. It ends with the host: when the control socket reaches its end, the
+zygote kills all its descendants, then exits. If the zygote is killed before it can do so, the
+``reaper`` kills them.
+
+The ``Gatekeeper`` owns the gates of all guests (``confine.notify``): it takes their listeners and
+answers the calls that they stop.
 """
 
 from __future__ import annotations
@@ -49,24 +56,27 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import AllowFork, BeginSession, KeepOnly, Narrow, Plan, Protect
 
 
-#: Seconds of answers to a guest from which the host is told of them.
-_TOLD = 0.05
+#: Seconds spent on answers to one user after which the host is sent ``Answered``. Shorter times
+#: are added up first, so that not every stopped call costs a message.
+_REPORTED_SECONDS = 0.05
 
 
-class _Kept:
-    """A gate, and the number of the guest under it."""
+class _GuestGate:
+    """A gate, the number of the guest under it, and the time that its answers took."""
 
     def __init__(self, gate: notify.Gate, number: int) -> None:
-        self.gate, self.number = gate, number
-        #: Seconds that answers to each user took, and that the host has not been told of.
+        self.gate = gate
+        self.number = number
+        #: By user: seconds that the zygote spent on answers and has not yet reported to the host.
         self.seconds = defaultdict[int, float](float)
 
 
 class Gatekeeper:
-    """Every gate there is, in one poll loop.
+    """The gates of all guests, in the zygote's poll loop.
 
-    ``obey_pending`` is called before a gate is asked: it takes what the host has said until now, so
-    that a fork which the host allowed is known to be allowed. ``tell`` sends the host a message.
+    ``obey_pending`` handles every message that the host has sent until now. A gate calls it before
+    it decides, so that a fork that the host has just allowed is not refused. ``tell`` sends a
+    message to the host.
     """
 
     def __init__(
@@ -76,20 +86,26 @@ class Gatekeeper:
         obey_pending: Callable[[], None],
         tell: Callable[[messages.Answered | messages.Sessions], None],
     ) -> None:
-        self._poll, self._plan, self._obey_pending = poll, plan, obey_pending
+        self._poll = poll
+        self._plan = plan
+        self._obey_pending = obey_pending
         self._tell = tell
-        #: None where guests are under no gate: the filter that asks is one of the locks.
+        #: None if guests have no gate: the gate is part of the lock "seccomp".
         self._machine = arch.current() if "seccomp" in plan.locks else None
-        #: By descriptor: sockets on which a listener is to come, with the guest's number; gates.
+        #: By descriptor: sockets on which a guest will send its listener, with the guest's number.
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
-        self._gates: dict[int, _Kept] = {}
-        #: By guest: the session that it began, and those of programs that it started.
+        #: By the listener's descriptor.
+        self._gates: dict[int, _GuestGate] = {}
+        #: By guest number: the session that the guest began, and those of programs it started.
         self._sessions: dict[int, notify.Sessions] = {}
-        #: By the request to end them: guests whose sessions are ending.
+        #: By the id of the ``EndForks`` message: the sessions that are being ended.
         self._ending: dict[int, tuple[notify.Sessions, ...]] = {}
 
     def expect(self, number: int) -> socket.socket | None:
-        """Return the socket on which guest ``number`` is to send its listener."""
+        """Return the socket through which guest ``number`` must send its listener.
+
+        Return None if guests have no gate.
+        """
         if self._machine is None:
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -99,32 +115,37 @@ class Gatekeeper:
         return theirs
 
     def concerns(self, fd: int) -> bool:
-        """Whether ``fd`` is one of ours."""
+        """Return whether ``fd`` belongs to a gate or to a guest that will send its listener."""
         return fd in self._awaited or fd in self._gates
 
     def act(self, fd: int, events: int) -> None:
-        """Do what is due on ``fd``, which may have gone meanwhile."""
+        """Handle poll events of ``fd``, which an earlier event of the same poll may have closed."""
         if fd in self._awaited:
             self._take_listener(fd)
         elif fd in self._gates and events & select.POLLIN:
             self._answer(fd)
         elif fd in self._gates and events & select.POLLHUP:
-            self._forget(fd)  # nobody is under it any more
-        # POLLERR says that a signal interrupted the look at it: the next one tells.
+            self._forget(fd)  # the last process under this gate has ended
+        # POLLERR means that a signal interrupted the kernel's look at the listener. The next poll
+        # reports what is pending.
 
     def _answer(self, fd: int) -> None:
-        """Answer a call, and have the time that it took counted for whose it was."""
-        kept = self._gates[fd]
+        """Answer one stopped call, and count the processor time for the user who made it."""
+        guest = self._gates[fd]
         began = time.thread_time()
-        if not kept.gate.answer(self._obey_pending):
+        if not guest.gate.answer(self._obey_pending):
             self._forget(fd)
-        user = kept.gate.asking
-        kept.seconds[user] += time.thread_time() - began
-        if kept.seconds[user] >= _TOLD:
-            seconds = kept.seconds.pop(user)
-            self._tell(messages.Answered(id=kept.number, user=user, seconds=seconds))
+        user = guest.gate.asking
+        guest.seconds[user] += time.thread_time() - began
+        if guest.seconds[user] >= _REPORTED_SECONDS:
+            seconds = guest.seconds.pop(user)
+            self._tell(messages.Answered(id=guest.number, user=user, seconds=seconds))
 
     def _take_listener(self, fd: int) -> None:
+        """Receive a guest's listener and put its gate into the poll loop.
+
+        The socket is closed whatever came: a guest has one attempt.
+        """
         sock, number = self._awaited.pop(fd)
         self._poll.unregister(fd)
         with sock, contextlib.suppress(OSError):
@@ -134,18 +155,18 @@ class Gatekeeper:
                 os.set_inheritable(listener, False)
                 sessions = self._sessions.get(number, notify.Sessions())
                 gate = notify.Gate(listener, self._machine, self._plan, sessions)
-                self._gates[listener] = _Kept(gate, number)
+                self._gates[listener] = _GuestGate(gate, number)
                 self._poll.register(listener, select.POLLIN)
 
     def _forget(self, fd: int) -> None:
         self._poll.unregister(fd)
         self._gates.pop(fd).gate.close()
 
-    def _of(self, number: int) -> list[notify.Gate]:
-        return [kept.gate for kept in self._gates.values() if kept.number == number]
+    def _gates_of(self, number: int) -> list[notify.Gate]:
+        return [guest.gate for guest in self._gates.values() if guest.number == number]
 
     def obey(self, message: AllowFork | Protect | BeginSession | KeepOnly) -> None:
-        """Do what the host asks for of one guest and its snapshots."""
+        """Carry out a message of the host about one guest and its snapshots."""
         match message:
             case messages.AllowFork(id=number, pid=pid):
                 self.allow_fork(number, pid)
@@ -157,27 +178,33 @@ class Gatekeeper:
                 self.keep_only(message)
 
     def allow_fork(self, number: int, pid: int | None) -> None:
-        """Let one more fork through, of ``pid``: guest ``number``, or a snapshot of it."""
-        for gate in self._of(number):
+        """Allow ``pid`` one more fork: guest ``number`` or one of its snapshots.
+
+        If ``pid`` is None, whichever of them forks first uses the permission.
+        """
+        for gate in self._gates_of(number):
             gate.allow_fork(pid)
 
     def protect(self, number: int, pid: int) -> None:
-        """Let no cell of guest ``number`` signal a snapshot of it."""
-        for gate in self._of(number):
+        """Refuse signals from the cells of guest ``number`` to its snapshot ``pid``."""
+        for gate in self._gates_of(number):
             gate.protect(pid)
 
     def begin_session(self, request: BeginSession) -> None:
-        """Let a snapshot begin a session, which is that of a fork of a sandbox."""
+        """Let a snapshot begin a session (setsid(2)): the session of a fork of a sandbox."""
         if (sessions := self._sessions.get(request.id)) is not None:
             sessions.begin(request.pid, request.user)
-        for gate in self._of(request.id):
+        for gate in self._gates_of(request.id):
             gate.allow_session(request.pid)
 
     def keep_only(self, request: KeepOnly) -> None:
-        """Allow a guest no fork any more, and end what is in a user's sessions beside these."""
-        for gate in self._of(request.id):
+        """Allow a guest no further fork, and kill all else in a user's sessions.
+
+        ``request`` lists the processes that may go on.
+        """
+        for gate in self._gates_of(request.id):
             gate.withdraw_fork(request.others)
-        # Copies of the others that are being made, too.
+        # The other forks may be making copies just now. These copies must go on, too.
         started = (pid for other in request.others for pid in notify.descendants(other))
         keep = (*request.pids, *request.others, *started)
         if (sessions := self._sessions.get(request.id)) is not None:
@@ -190,115 +217,134 @@ class Gatekeeper:
         done: Callable[[], None],
         there: session_mounts.SessionNamespaces | None = None,
     ) -> None:
-        """Decide about guest ``request.id`` by a narrower plan, whose locks are ready for a copy.
+        """Put guest ``request.id`` under a narrower plan.
 
-        ``there`` are the mounts of its session, where it has some of its own. ``done`` is called
-        when that copy is restricted. Raises OSError, ValueError, LockFailed where it can't be; then
-        nothing is decided otherwise than before.
+        From now on its gate decides by that plan, and the plan's Landlock ruleset waits for the
+        copy ``request.pid`` to ask for it. ``done`` is called when the ruleset is on the copy.
+        ``there`` are the namespaces of the guest's session, if the session has its own.
+
+        Raises OSError, ValueError, LockFailed if the locks can't be made; the gate then decides as
+        before.
         """
-        (gate,), plan = self._of(request.id), request.plan
-        # Which network a zygote is in never changes, so none is given up for a private one.
+        (gate,), plan = self._gates_of(request.id), request.plan
+        # The zygote's network never changes, so a guest can't give it up for a private one.
         plan = msgspec.structs.replace(
             plan,
             loopback=plan.loopback and self._plan.loopback,
             local_sockets=plan.local_sockets and self._plan.local_sockets,
             attributes=plan.may_set_attributes(self._plan, "" if there is None else there.scratch),
         )
-        process.lower_limits(request.pid, Limits())  # whether that is possible
+        # Lowers nothing, but raises before anything is decided if the copy's limits are out of
+        # reach. The gate lowers them when the copy asks for its ruleset.
+        process.lower_limits(request.pid, Limits())
         namespaces = () if there is None else there.namespaces
         fd = landlock.ruleset(plan, request.rulesets, namespaces)
         alone = not request.fork
-        if alone:  # a fork is under what its gate decides by already
+        if alone:  # a fork keeps the plan of its parent's gate, which it shares
             gate.plan = plan
         gate.expect_ruleset(notify.DueRuleset(request.pid, fd, plan.limits, done, alone=alone))
 
     def forked(self, number: int, pid: int) -> None:
-        """Record a fork, which begins a session."""
+        """Record that guest ``number`` was forked as ``pid``, which begins a session."""
         self._forget_session(pid)
 
-        def tell(users: dict[int, int]) -> None:
-            # The newest number is a process's of this guest, so that nobody else is in it.
-            for other, known in self._sessions.items():
+        def on_sessions(users: dict[int, int]) -> None:
+            # A session has the pid of the process that began it. A pid that is taken anew belongs
+            # to this guest alone, so no older session of that number can have a process left.
+            for other, sessions in self._sessions.items():
                 if other != number:
-                    for begun in users:
-                        known.forget(begun)
+                    for session in users:
+                        sessions.forget(session)
             self._tell(messages.Sessions(id=number, sessions=users))
 
-        self._sessions[number] = notify.Sessions(pid, tell, number)
+        self._sessions[number] = notify.Sessions(pid, on_sessions, number)
 
     def _forget_session(self, pid: int) -> None:
-        """Forget an earlier session of this number: nothing is in it any more (setsid(2))."""
-        for known in self._sessions.values():
-            known.forget(pid)
+        """Forget any earlier session ``pid``: the number is free, so it is empty (setsid(2))."""
+        for sessions in self._sessions.values():
+            sessions.forget(pid)
 
     def end_forks(self, request: int, forks: tuple[int, ...]) -> None:
-        """Begin to end what is in the sessions of these forks; ``ended`` says when it is done."""
+        """Begin to end everything in the sessions of these forks.
+
+        ``ended`` then kills what is in them, and returns the id ``request`` when nothing is left.
+        """
         for number in forks:
-            for gate in self._of(number):
+            for gate in self._gates_of(number):
                 gate.withdraw_fork()
-        known = (self._sessions.pop(number, None) for number in forks)
-        self._ending[request] = tuple(sessions for sessions in known if sessions is not None)
+        of_forks = (self._sessions.pop(number, None) for number in forks)
+        self._ending[request] = tuple(sessions for sessions in of_forks if sessions is not None)
 
     def ended(self) -> tuple[int, ...]:
-        """Kill what is left of what is to end; return the requests of which nothing is."""
+        """Kill every process in a session that must end.
+
+        Return the ids of the ``EndForks`` messages whose sessions were found empty. Called each
+        time a child has ended: a process that was killed now is gone at a later call.
+        """
         if not self._ending:
             return ()
-        own, left = os.getsid(0), set[int]()
+        own = os.getsid(0)
+        unfinished = set[int]()
+        # All processes, not only those that a walk of our descendants finds: a walk misses some
+        # while others fork.
         for pid, session in notify.everybody():
-            # A fork that has yet to begin a session is still in ours.
+            # A fork that has yet to begin its session is still in the zygote's.
             number = pid if session == own else session
-            for request, ends in self._ending.items():
-                is_in = any(number in sessions for sessions in ends)
+            for request, ending in self._ending.items():
+                is_in = any(number in sessions for sessions in ending)
                 if is_in and notify.descends(pid, os.getpid()):
-                    left.add(request)
+                    unfinished.add(request)
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
-        done = tuple(request for request in self._ending if request not in left)
+        done = tuple(request for request in self._ending if request not in unfinished)
         for request in done:
             del self._ending[request]
         return done
 
     def close(self) -> None:
-        """Close everything: for a fork, which must hold no listener."""
+        """Close all sockets and listeners. Called in a fork, which must hold no listener."""
         for sock, _ in self._awaited.values():
             sock.close()
-        for kept in self._gates.values():
-            kept.gate.close()
+        for guest in self._gates.values():
+            guest.gate.close()
 
 
-#: Descriptors of a guest: channel, stdout, stderr.
+#: Number of descriptors that the host sends for a guest: channel, stdout, stderr.
 _TARGETS = 3
-#: What the first process in a pid namespace is called there; all others end with it.
+#: Pid of the first process in a pid namespace; when it ends, all others in there are killed.
 _FIRST = 1
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Characters of why locks could not be laid.
+#: Most characters of a failure that the host is told.
 _LONGEST = 500
 
 
 def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
-    """Serve the control socket until the host is gone.
+    """Prepare, then serve the control socket until the host is gone.
 
-    ``reaper`` is a pipe to our parent, which removes the guests' folder in the end. Where it is
-    negative there is none, and that is ours to do. ``mounter_fd`` is our line to the mounter.
+    ``reaper`` is a pipe to our parent, which removes the guests' folder in the end. If it is
+    negative there is no such parent, and the zygote removes the folder. ``mounter_fd`` is a socket
+    to the mounter.
     """
-    # Until a guest can act on it, an interrupt must not end it.
+    # Guests inherit this: an interrupt must not end one that has no handler for it yet.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = _Control(socket.socket(fileno=control_fd))
     process.set_name("zygote")
-    os.environ.clear()  # what wraps us may have put something there; the host tells what is to be
+    os.environ.clear()  # the wrapper may have set variables; the host sends those that count
     os.environ["HOME"] = os.devnull  # until there is one: else libraries ask the user database
-    gc.disable()  # nothing made while importing is garbage: looking for it costs a tenth of it
+    gc.disable()  # importing makes no garbage, and looking for it costs a tenth of the time
     try:
-        # It holds what the policy passes on, and guests are made of it (promise P2).
+        # The zygote holds the environment that the policy passes on, and guests inherit its memory
+        # (promise P2), so no other process may trace it.
         process.isolate_zygote(namespace=os.getpid() == _FIRST)
         installed.note_compiled()
-        # What every guest needs, while the host still reads its policy.
+        # Imported here, so that it happens while the host still reads its policy: all guests need
+        # IPython, whatever the policy says.
         from cellblock.guest import setup  # noqa: PLC0415 - as said
 
         request, above = control.receive_prepare()
         witness.check_mounts(request.plan.mounted, request.mounts)
         request, mounter, sessions = _lay(request, socket.socket(fileno=mounter_fd), control)
-        # Before the locks: a policy may let cells read a part of a layer alone.
+        # Opened before the locks, which may let the zygote read only a part of a layer.
         seen = {each.root: os.open(each.root, _FOLDER) for each in request.plan.layers}
         if "container" in request.plan.locks:
             seen[request.scratch] = os.open(request.scratch, _FOLDER)
@@ -332,12 +378,16 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
 def _lay(
     request: messages.Prepare, line: socket.socket, control: _Control
 ) -> tuple[messages.Prepare, layer.Mounter, session_mounts.SessionMounter | None]:
-    """Lay layers for all guests; or have a mounter begin that makes each session's mounts.
+    """Mount layers for all guests, or start the mounter that makes mounts for each session.
 
-    And have listed hosts be neighbours. Return what is asked for with what was found to hold, and
-    the lines to the mounter.
+    Also make the guests' own network, if the plan asks for one, and open its sockets for listed
+    hosts. Return the request, whose plan now says whether mounts bound the attributes of files,
+    and the connections to the mounter: for layers, and for sessions if they have their own mounts.
+
+    Raises ConfineError.
     """
-    layers, sessions = request.plan.layers, None
+    layers = request.plan.layers
+    sessions = None
     if request.plan.own_mounts:
         sealed = session_mounts.can_seal((*request.plan.write_roots, request.scratch))
         request = _with_attributes(request, sealed=sealed)
@@ -363,16 +413,20 @@ def _lay(
 
 
 def _enter_namespaces(request: messages.Prepare) -> None:
-    """Enter the namespaces that layers and neighbours take, if any. Raises ConfineError."""
+    """Enter the namespaces that layers and the guests' own network need, if any.
+
+    Raises ConfineError.
+    """
     plan = request.plan
     wrapped = "namespaces" in plan.locks
-    # Where something wraps us, that has made a network already; but not one that we may change.
-    alone = plan.loopback and (not wrapped or bool(plan.neighbours) or plan.serves)
-    if "container" in plan.locks or not (plan.layers or alone or _is_alone(plan)):
+    # What wraps the zygote (bubblewrap) has made a network already. The zygote needs another one
+    # only to change it: for neighbours' addresses, or for the host to connect to servers.
+    own = plan.loopback and (not wrapped or bool(plan.neighbours) or plan.serves)
+    if "container" in plan.locks or not (plan.layers or own or _is_alone(plan)):
         return
     try:
         layer.enter_namespaces()
-        if alone:
+        if own:
             own_network.enter()
         if plan.neighbours:
             own_network.settle(plan.neighbours, request.scratch)
@@ -390,26 +444,29 @@ def _is_alone(plan: messages.Plan) -> bool:
 
 
 def _sealed(request: messages.Prepare) -> messages.Prepare:
-    """Have what cells do not write be read-only, and know of it, where that can be."""
+    """Mount everything that cells don't write read-only, if that is possible.
+
+    Return the request with the plan's ``attributes`` set accordingly. Raises ConfineError.
+    """
     plan = request.plan
     writable = (*plan.write_roots, *(each.root for each in plan.layers), request.scratch)
     sealed = layer.seal(writable, apart="namespaces" in plan.locks)
-    # A layer that a session wrote to before it narrowed its policy is still laid.
+    # A session that narrowed its policy has layers still for roots that it no longer writes.
     return _with_attributes(request, sealed=sealed and plan.lets_write(writable))
 
 
 def _with_attributes(request: messages.Prepare, *, sealed: bool) -> messages.Prepare:
     """Return the request with whether cells may set modes, owners and times."""
-    return msgspec.structs.replace(
-        request, plan=msgspec.structs.replace(request.plan, attributes=sealed)
-    )
+    plan = msgspec.structs.replace(request.plan, attributes=sealed)
+    return msgspec.structs.replace(request, plan=plan)
 
 
 def _confine(request: messages.Prepare) -> None:
-    """Take the locks of guests before anything is imported that a policy names.
+    """Take the locks of the zygote's guests, before it imports anything that the policy names.
 
-    Beyond theirs, it reads what it preloads, and of processes what it decides by; and it makes a
-    folder for itself in the scratch folder, whether guests may write there or not.
+    Beside what guests may do, the zygote may read what it preloads, read /proc to decide about
+    guests' calls, and make a home for itself in the scratch folder, whether guests may write there
+    or not. Raises ConfineError.
     """
     plan = request.plan
     plan = msgspec.structs.replace(
@@ -421,7 +478,7 @@ def _confine(request: messages.Prepare) -> None:
 
 
 class _Control:
-    """The socket to the host: frames, and descriptors beside them."""
+    """The socket to the host. It carries frames, and descriptors along with some of them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -436,16 +493,18 @@ class _Control:
         return message, fds
 
     def receive(self) -> tuple[Any, list[int]]:
-        """Return a message and its descriptors. Raises EOFError, OSError when the host is gone.
+        """Return the next message and its descriptors.
 
-        A frame may be as long as the host makes it: nobody else writes here.
+        Frames have no bound here, because only the host, which is trusted, writes to this socket.
+        Raises EOFError, OSError when the host is gone.
         """
         header, fds = self._receive_exactly(frames.HEADER)
         body, _ = self._receive_exactly(int.from_bytes(header, "big"))
         return msgspec.msgpack.decode(body, type=messages.ToZygote), fds
 
     def _receive_exactly(self, size: int) -> tuple[bytes, list[int]]:
-        data, fds = b"", array.array("i")
+        data = b""
+        fds = array.array("i")
         while len(data) < size:
             space = socket.CMSG_SPACE(_TARGETS * fds.itemsize)
             part, ancillary, _, _ = self._sock.recvmsg(size - len(data), space)
@@ -458,9 +517,9 @@ class _Control:
         return data, list(fds)
 
     def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
-        """Send ``message``, with a descriptor that is closed then.
+        """Send a message, with a descriptor, which is then closed.
 
-        A host that is gone is seen by the poll, as the end of its socket.
+        Does not raise if the host is gone: the poll loop sees the end of the socket.
         """
         with contextlib.suppress(OSError):
             frame = frames.encode(message)
@@ -476,11 +535,12 @@ class _Control:
 
 
 class _Zygote:
-    """Forks guests, and answers for them at their gates.
+    """The poll loop of a zygote that is ready: it obeys the host and answers guests' gates.
 
-    ``folder`` is the guests', where no reaper removes it; ``above`` has a descriptor of what that
-    lies in, where it is out of our sight; ``mounter`` may be asked where there are layers,
-    ``sessions`` where each guest has mounts of its own.
+    ``folder`` is the guests' folder if the zygote must remove it, and empty if the reaper does.
+    ``above`` are descriptors of the folders that contain it, which the zygote can't see by name.
+    ``mounter`` changes layers, if there are any. ``sessions`` makes mounts for each session, if
+    sessions have their own.
     """
 
     def __init__(
@@ -492,9 +552,13 @@ class _Zygote:
         mounter: layer.Mounter,
         sessions: session_mounts.SessionMounter | None,
     ) -> None:
-        self._control, self._prepared = control, prepared
-        self._folder, self._above, self._mounter = folder, above, mounter
+        self._control = control
+        self._prepared = prepared
+        self._folder = folder
+        self._above = above
+        self._mounter = mounter
         self._sessions = sessions
+        # SIGCHLD writes here, so that the poll sees the end of a child.
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -505,6 +569,7 @@ class _Zygote:
         self._gates = Gatekeeper(self._poll, plan, self._obey_all, control.send)
 
     def serve(self) -> NoReturn:
+        """Serve until the host is gone or sends ``Quit``; then end the process."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
@@ -519,12 +584,12 @@ class _Zygote:
                     self._obey_all()
 
     def _obey_all(self) -> None:
-        """Do what the host has asked for until now."""
+        """Carry out every message that the host has sent until now."""
         while self._control_poll.poll(0):
             self._obey()
 
     def _obey(self) -> None:
-        """Do one thing that the host asks for; its end is ours."""
+        """Carry out one message of the host and answer ``Obeyed``; end if the host is gone."""
         try:
             message, fds = self._control.receive()
         except (EOFError, OSError):
@@ -551,7 +616,7 @@ class _Zygote:
                 failure = self._refresh()
                 self._control.send(messages.Refreshed(id=message.id, failure=failure))
             case messages.Ping():
-                pass  # that it was taken up is the answer
+                pass  # ``Obeyed`` is the answer
             case messages.Quit():
                 end_children()
                 os._exit(1)  # not 0: the reaper would remove their folder
@@ -563,21 +628,22 @@ class _Zygote:
         self._report_ended()
 
     def _narrow(self, message: Narrow) -> None:
+        """Prepare a narrower plan; report now that it is ready, and later that it is in force."""
         ticket = message.ticket
-        done = messages.Narrowed(ticket=ticket)
+        in_force = messages.Narrowed(ticket=ticket)
         answer = messages.Narrowed(ticket=ticket, ready=True)
         try:
-            there = None if self._sessions is None else self._sessions.of_fork(message.id)
+            namespaces = None if self._sessions is None else self._sessions.of_fork(message.id)
             if not message.fork:
                 self._mounter.cover(message.plan.layers)
-            self._gates.narrow(message, lambda: self._control.send(done), there)
-        except Exception as error:  # whatever it is, it is this guest's alone
+            self._gates.narrow(message, lambda: self._control.send(in_force), namespaces)
+        except Exception as error:  # whatever failed concerns this guest only: serve the others
             failure = str(error)[:_LONGEST] or type(error).__name__
             answer = messages.Narrowed(ticket=ticket, failure=failure)
         self._control.send(answer)
 
     def _refresh(self) -> str:
-        """Have layers forget what they looked up; return why that failed, or nothing."""
+        """Make layers forget the names that they looked up; return why that failed, or ""."""
         try:
             self._mounter.refresh()
         except OSError as error:
@@ -585,14 +651,17 @@ class _Zygote:
         return ""
 
     def _fork(self, request: messages.Fork, fds: list[int]) -> None:
-        """Fork a guest, which gets ``fds``, and tell the host."""
-        there, failure = self._mounts_of(request)
-        listening = self._gates.expect(request.id)
-        if listening is not None:
-            fds = [*fds, listening.detach()]
+        """Fork a guest, which gets the descriptors ``fds``, and report its pid to the host.
+
+        ``fds`` are closed in the zygote. The guest never returns from here.
+        """
+        namespaces, failure = self._mounts_of(request)
+        listener_socket = self._gates.expect(request.id)
+        if listener_socket is not None:
+            fds = [*fds, listener_socket.detach()]
         try:
             pid = os.fork()
-        except OSError as error:  # of a pool, the other guests go on
+        except OSError as error:  # the other guests of a pool go on
             detail = f"no process could be made for it: {error.strerror}"
             self._control.send(messages.ForkFailed(id=request.id, detail=detail))
             pid = -1
@@ -601,14 +670,15 @@ class _Zygote:
                 os.close(fd)
             if pid > 0:
                 self._gates.forked(request.id, pid)
-                # The pid may be another's when the host acts, the pidfd not. It is valid whatever
-                # has become of the guest, since nobody but us reaps it (pidfd_open(2)).
+                # The host signals the guest by pidfd: a pid may belong to another process when the
+                # host acts. Opening it can't fail even if the guest has ended, because only the
+                # zygote reaps it (pidfd_open(2)).
                 self._control.send(messages.Forked(id=request.id, pid=pid), os.pidfd_open(pid))
             return
         status = 1
         try:
-            if there is not None:
-                failure = there.enter()
+            if namespaces is not None:
+                failure = namespaces.enter()
             self._become_guest(request, fds, failure)
             status = 0
         except SystemExit:
@@ -621,7 +691,7 @@ class _Zygote:
     def _mounts_of(
         self, request: messages.Fork
     ) -> tuple[session_mounts.SessionNamespaces | None, ConfineError | None]:
-        """Return the namespaces that a fork is to enter, if any, and why they can't be had."""
+        """Return the namespaces that a fork must enter, if any, or why they can't be made."""
         if self._sessions is None or not request.mounts:
             return None, None
         try:
@@ -632,7 +702,10 @@ class _Zygote:
     def _become_guest(
         self, request: messages.Fork, fds: list[int], failure: ConfineError | None
     ) -> None:
-        """Let go of all that is a zygote's, and serve as a guest."""
+        """Close everything that belongs to the zygote, and serve as a guest.
+
+        ``failure`` is why the guest can't have its mounts; it then only reports that.
+        """
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -643,31 +716,33 @@ class _Zygote:
         self._prepared.become_guest(fds, request, failure)
 
     def _reap(self) -> None:
+        """Reap all children that have ended, orphans of guests included, and report each."""
         with contextlib.suppress(ChildProcessError):
-            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                session = os.getsid(found.si_pid)  # nobody knows it once that is reaped
-                pid, status, used = os.wait4(found.si_pid, 0)
-                seconds = used.ru_utime + used.ru_stime
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                session = os.getsid(ended.si_pid)  # unknown once the child is reaped
+                pid, status, usage = os.wait4(ended.si_pid, 0)
+                seconds = usage.ru_utime + usage.ru_stime
                 self._control.send(
                     messages.Reaped(pid=pid, status=status, session=session, seconds=seconds)
                 )
 
     def _report_ended(self) -> None:
-        """Tell the host of which guests nothing is left."""
+        """Answer the ``EndForks`` messages whose forks have left no process."""
         for number in self._gates.ended():
             self._control.send(messages.ForksEnded(id=number))
 
     def _end(self) -> NoReturn:
-        """Kill everything that descends from here, hang up, have the guests' folder removed, go.
+        """Kill all descendants, shut the control socket down, remove the guests' folder, exit.
 
-        A host that lives waits for the hanging up; nobody has to wait for what a guest left.
+        In this order: a host that is alive waits for the socket's end, and must not have to wait
+        until files are removed.
         """
         end_children()
-        self._control.shut_down()  # the reaper has it, too
+        self._control.shut_down()  # closing is not enough, because the reaper holds the socket, too
         if self._folder:
             remove_tree(self._folder)
         private, name = os.path.split(self._folder)
-        for above, each in zip(self._above, (name, os.path.basename(private)), strict=False):
+        for parent, entry in zip(self._above, (name, os.path.basename(private)), strict=False):
             with contextlib.suppress(OSError):
-                os.rmdir(each, dir_fd=above)
+                os.rmdir(entry, dir_fd=parent)
         os._exit(0)

@@ -1,12 +1,14 @@
 """BOUNDARY between host and guest: frames and messages.
 
-Invariant: every byte from the guest is hostile. A frame is bounded before it is read, decoded
-strictly into one of the types in ``messages`` and nothing else; whatever does not fit is a
-``WireError``, which costs the guest its life and the kernel nothing.
+Invariant: every byte from the guest is hostile. A frame is bounded before it is read, and decoded
+strictly into one of the types in ``messages``. Whatever does not fit is a ``WireError``, which ends
+the guest and costs the kernel nothing.
 
-``frames`` cuts and checks bytes, ``messages`` has the types, ``values`` what crosses in calls of
-tools, ``arrays`` arrays and tables, ``marks`` what says
-in which order a guest wrote to its pipes. Only the standard library, msgspec and
-``cellblock.errors`` may be imported here: the guest imports this package.
-(``arrays`` uses the libraries whose arrays and tables there are, where they are installed.)
+- ``frames`` cuts a byte stream into frames, and bounds and decodes them;
+- ``messages`` has the types;
+- ``values`` encodes the data of tool calls and variables, ``arrays`` arrays and tables in them;
+- ``marks`` says in which order a guest wrote to its pipes.
+
+The guest imports this package, so it may import only the standard library, msgspec and
+``cellblock.errors``. (``arrays`` uses numpy, pandas, polars, pyarrow and Pillow if they are there.)
 """

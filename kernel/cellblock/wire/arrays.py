@@ -1,12 +1,14 @@
-"""Arrays and tables as they cross: types from a list, bytes as numpy and Arrow have them.
+"""Arrays, tables and images on the wire: types from a list, bytes as numpy and Arrow store them.
 
-Nothing is pickled, and no reader of a file format looks at what a guest sent: Arrow's IPC format
-has compression, extension types and metadata, and the guest could put anything there. It sends
-the buffers alone, which are checked against their types before a value is read (ADR 0156).
+Nothing is pickled, and no reader of a file format is given what a guest sent. Arrow's IPC format
+has compression, extension types and metadata, into which a guest could put anything. So the guest
+sends only the buffers, which are checked against their types before a value is read (ADR 0156).
 
-numpy, pandas, polars and pyarrow are the caller's. A guest imports what it needs; the host has
-``loaded`` find it, which imports nothing: a guest says which library it takes, and may have written
-one of that name where the program looks first.
+The libraries (numpy, pandas, polars, pyarrow) are passed in by a function ``find``. A guest imports
+what it needs. The host uses ``loaded``, which imports nothing: the guest says which library a value
+needs, and may have written a module of that name where the program looks first.
+
+Order: encoding; tables and images within other data (arguments and answers of tools); decoding.
 """
 
 from __future__ import annotations
@@ -32,22 +34,23 @@ if TYPE_CHECKING:
     _Kind = tuple[str, str, Callable[[Any, "Find"], messages.Value]]
     Find = Callable[[str], Any]
 
-#: Bytes of one value, and fields of a table: a bit on the wire may be eight bytes in pandas.
+#: Most bytes of a value, and most fields of a table, whose bits on the wire may be eight bytes each
+#: in pandas.
 MOST: Final = 16 * 2**20
-#: Levels of an index, and columns of times in a zone: pandas takes long for each.
+#: Most levels of an index, and columns of times in a zone. pandas takes long for each.
 MOST_LEVELS, MOST_ZONED = 64, 256
-#: No objects, whose bytes are addresses, and nothing with bytes that mean nothing.
+#: Types of arrays that cross. Not objects, whose bytes are addresses, nor types with padding.
 _DTYPE: Final = re.compile(
     r"\|[biu]1|[<>](?:[iu][248]|f[248]|c8|c16|[mM]8\[(?:Y|M|W|D|h|m|s|ms|us|ns)\])"
 )
-#: Arrow's types by their names. A category is of these, too.
+#: Names of Arrow's types that cross. Categories are of these types, too.
 _INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _TEXTS: Final = ("string", "large_string", "binary", "large_binary")
 _PLAIN: Final = frozenset(
     {*_INTEGERS, *_TEXTS, "bool", "halffloat", "float", "double", "date32[day]"}
 )
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+:-]{1,20}(?:/[A-Za-z0-9_+:-]{1,20}){0,2}")
-#: What index columns without a name are called while they cross.
+#: Name on the wire of an index column that has none.
 _NAMELESS: Final = "__index_level_{}__"
 
 
@@ -55,7 +58,7 @@ _NAMELESS: Final = "__index_level_{}__"
 
 
 class NotLoadedError(ImportError):
-    """A value takes a library that is not imported here; ``table`` is its type, of a table."""
+    """A value needs a library that is not imported here. ``table`` is the type of a table."""
 
     def __init__(self, library: str, table: str = "") -> None:
         super().__init__(
@@ -65,21 +68,21 @@ class NotLoadedError(ImportError):
 
 
 class _TooLargeError(ValueError):
-    """An array or table is too large; what to do about it is up to who passes it."""
+    """An array or table is too large. Callers add what to do about it."""
 
 
 def loaded(name: str) -> Any:
-    """Return a library that is imported. Raises NotLoadedError."""
-    if (found := sys.modules.get(name)) is None:
+    """Return a library if it is imported. Raises NotLoadedError if not."""
+    if (library := sys.modules.get(name)) is None:
         raise NotLoadedError(name)
-    return found
+    return library
 
 
 def encode(value: Any, find: Find = import_module) -> messages.Value:
-    """Return a value as it crosses to or from a program: exact types of the libraries, or data.
+    """Encode a variable's value: an array or table of an exact type of a library, or data.
 
-    ``find`` returns pyarrow for a table. Raises TypeError for what is no such value, ValueError for
-    what is too large, ImportError.
+    ``find`` returns pyarrow for a table. Raises TypeError for other values, ValueError if the value
+    is too large, ImportError.
     """
     make = _maker(type(value), _KINDS)
     if make is not None:
@@ -101,7 +104,8 @@ def _array(array: Any, _find: Find) -> messages.Array:
 
 
 def _pandas_frame(frame: Any, find: Find) -> messages.Frame:
-    pandas, pyarrow = sys.modules["pandas"], find("pyarrow")
+    pandas = sys.modules["pandas"]
+    pyarrow = find("pyarrow")
     index = frame.index
     plain = type(index) is pandas.RangeIndex and (index.start, index.step) == (0, 1)
     if not plain or index.name is not None:
@@ -111,7 +115,7 @@ def _pandas_frame(frame: Any, find: Find) -> messages.Frame:
 
 
 def _column_names(index: Any) -> list[str]:
-    """Return what the levels of an index are called as columns."""
+    """Return the names of an index's levels as columns."""
     return [
         _NAMELESS.format(number) if name is None else str(name)
         for number, name in enumerate(index.names)
@@ -141,14 +145,16 @@ def _polars_frame(frame: Any, find: Find) -> messages.Frame:
 
 def _frame(table: Any, find: Find, library: Any = "pyarrow", index: int = 0) -> messages.Frame:
     _check_size(max(table.nbytes, table.num_rows * table.num_columns))
-    arrow, named = find("pyarrow"), zip(table.column_names, table.columns, strict=True)
+    arrow = find("pyarrow")
+    named = zip(table.column_names, table.columns, strict=True)
     columns = tuple(_column(name, chunks, arrow) for name, chunks in named)
     return messages.Frame(library=library, columns=columns, index=index)
 
 
 def _column(name: str, chunks: Any, pyarrow: Any) -> messages.Column:
+    """Encode a column of a table of pyarrow. Raises TypeError if its type does not cross."""
     types, kind, categories = pyarrow.types, chunks.type, None
-    if types.is_string_view(kind):  # as polars has texts
+    if types.is_string_view(kind):  # polars' type of texts
         chunks = chunks.cast(kind := pyarrow.large_string())
     if types.is_null(kind):
         chunks = chunks.cast(kind := pyarrow.string())
@@ -160,22 +166,22 @@ def _column(name: str, chunks: Any, pyarrow: Any) -> messages.Column:
     else:
         array = _whole(chunks.combine_chunks(), pyarrow)
     unit: Any = kind.unit if types.is_timestamp(kind) or types.is_duration(kind) else ""
-    of = "timestamp" if types.is_timestamp(kind) else "duration" if unit else str(kind)
-    if of not in _PLAIN and not unit:
+    type_name = "timestamp" if types.is_timestamp(kind) else "duration" if unit else str(kind)
+    if type_name not in _PLAIN and not unit:
         raise TypeError(f"column {name!r} of {kind} does not cross: make it text or numbers")
     return messages.Column(
         name=name,
-        type=of,
+        type=type_name,
         unit=unit,
         zone=getattr(kind, "tz", None) or "",
         length=len(array),
-        buffers=tuple(None if one is None else one.to_pybytes() for one in array.buffers()),
+        buffers=tuple(None if b is None else b.to_pybytes() for b in array.buffers()),
         categories=categories,
     )
 
 
 def _whole(array: Any, pyarrow: Any) -> Any:
-    """Return an array in one piece, which begins where its buffers do and has no more of them."""
+    """Return a copy of an array in one piece, whose buffers contain only this array."""
     if isinstance(array, pyarrow.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pyarrow.array([], array.type)
     return pyarrow.concat_arrays([array[:0], array])
@@ -214,11 +220,11 @@ def crosses(kind: type) -> bool:
 
 
 def is_table(kind: Any) -> bool:
-    """Return whether a type is one of tables, columns or indexes that cross."""
+    """Return whether a type is that of tables, columns or indexes that cross."""
     return _maker(kind, _TABLES) is not None
 
 
-#: How a table of one type is made of another's; by what it is to be.
+#: By a type of table, then by another type: source that makes the former of the latter.
 _CONVERSIONS: Final = {
     "pandas.DataFrame": {
         "polars.DataFrame": "{}.to_pandas()",
@@ -239,26 +245,26 @@ _NAMES: Final = frozenset(f"{name}.{attribute}" for name, attribute, _ in _TABLE
 
 
 def is_table_name(name: str) -> bool:
-    """Return whether a name, as ``pandas.DataFrame``, is that of a type of tables or columns."""
+    """Return whether a name such as ``pandas.DataFrame`` is a type of tables or columns."""
     return name in _NAMES
 
 
 def table_name(kind: type) -> str:
-    """Return the name of a type of tables or columns, with its library; of others ``""``."""
+    """Return the name of a type of tables or columns, with its library; "" for other types."""
     name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
     return name if name in _NAMES and is_table(kind) else ""
 
 
 def conversion(value: str, given: str, wanted: str) -> str:
-    """Return the source that makes a table of the ``wanted`` type of ``value``, a ``given`` one.
+    """Return source that converts a table from the type ``given`` to the type ``wanted``.
 
-    ``""`` where none is known.
+    ``value`` is the expression of the table. Return "" if no conversion is known.
     """
     return _CONVERSIONS.get(wanted, {}).get(given, "").format(value)
 
 
 def _maker(kind: Any, kinds: Iterable[_Kind]) -> Callable[[Any, Find], messages.Value] | None:
-    """Return what encodes values of exactly this type; None if it is not among ``kinds``."""
+    """Return the function that encodes values of exactly this type; None if ``kinds`` lack it."""
     for name, attribute, make in kinds:
         library = sys.modules.get(name)
         if library is not None and kind is getattr(library, attribute, None):
@@ -274,9 +280,9 @@ _decode_table: Final = Decoder(messages.Frame).decode
 
 
 def data(value: Any) -> Any:
-    """Return a value of a library's as data within other data, for ``values.plain``.
+    """Return a library's object as data within other data. Made for ``values.plain``.
 
-    A table becomes an extension. Raises TypeError for what does not cross, ValueError, ImportError.
+    A table becomes an extension. Raises TypeError for other objects, ValueError, ImportError.
     """
     make = _maker(type(value), _TABLES)
     if make is None:
@@ -288,7 +294,7 @@ def data(value: Any) -> Any:
 
 
 def image(value: Any) -> Ext | None:
-    """Return an image of Pillow's as an extension, or None if it is something else."""
+    """Return an image of Pillow as an extension, or None for any other value."""
     pillow = sys.modules.get("PIL.Image")
     if pillow is None or not isinstance(value, pillow.Image):
         return None
@@ -298,10 +304,10 @@ def image(value: Any) -> Ext | None:
 
 
 def answers(allows: Callable[[str], bool]) -> Callable[[msgspec.Raw | bytes], Any]:
-    """Return what decodes the answers to a guest's calls, with the tables and images in them.
+    """Return the decoder of answers to a guest's calls, with the tables and images in them.
 
-    ``allows`` says whether cells may have a library's objects. What is returned raises as
-    ``values.decode`` does, and ``decode``, and ImportError for a library that they may not.
+    ``allows`` returns whether cells may have objects of a library. The decoder raises what
+    ``values.decode`` and ``decode`` raise, and ImportError for a library that is not allowed.
     """
 
     def extension(code: int, content: memoryview) -> Any:
@@ -317,9 +323,10 @@ def answers(allows: Callable[[str], bool]) -> Callable[[msgspec.Raw | bytes], An
 
 
 def _of_guest(code: int, content: memoryview) -> Any:
-    """Return the table that an extension from a guest is. Raises as ``decode`` does.
+    """Decode an extension from a guest, which must be a table. Raises what ``decode`` raises.
 
-    It takes libraries that are imported. No image: Pillow would read a file of a guest's making.
+    Only imported libraries are used. Images are refused: Pillow would read a file that a guest
+    made.
     """
     frame = table_frame(code, content)
     if frame.library not in sys.modules:
@@ -332,7 +339,7 @@ _FORMS: Final = {"table": "DataFrame", "series": "Series", "index": "Index"}
 
 
 def described(code: int, content: memoryview) -> str:
-    """Return what an extension is, for a record. Raises ValueError for what is none."""
+    """Describe an extension, for an audit record. Raises ValueError if it is invalid."""
     if code == _IMAGE:
         return f"<an image of {len(content):,} bytes>"
     table = table_frame(code, content)
@@ -341,7 +348,7 @@ def described(code: int, content: memoryview) -> str:
 
 
 def table_frame(code: int, content: memoryview) -> messages.Frame:
-    """Return what an extension says of a table; its buffers are not looked into.
+    """Return the table of an extension, undecoded: its buffers are not checked.
 
     Raises ValueError, msgspec.DecodeError.
     """
@@ -350,20 +357,20 @@ def table_frame(code: int, content: memoryview) -> messages.Frame:
     return _decode_table(content)
 
 
-#: Decodes the arguments of a guest's call. Raises as ``values.decode`` does, and ``decode``.
+#: Decodes the arguments of a guest's call. Raises what ``values.decode`` and ``decode`` raise.
 arguments: Final[Callable[[msgspec.Raw | bytes], tuple[list[Any], dict[str, Any]]]] = Decoder(
     tuple[list[Any], dict[str, Any]], ext_hook=_of_guest
 ).decode
 
 
-#: Columns of a table that comes with a cell's result: pandas takes long for each.
+#: Most columns of a table that is sent with a cell's result. pandas takes long for each.
 MOST_COLUMNS: Final = 256
 
 
 def encode_small(value: Any) -> bytes:
-    """Encode a cell's last value, if it is little data or a small table.
+    """Encode a cell's last value if it is little data or a small table.
 
-    Of a larger one nothing is read. Raises as ``values.encode_small``, and ImportError.
+    A larger one is not read. Raises what ``values.encode_small`` raises, and ImportError.
     """
     make = _maker(type(value), _TABLES)
     if make is None:
@@ -376,22 +383,22 @@ def encode_small(value: Any) -> bytes:
 
 
 def checked_small(encoded: bytes) -> Any:
-    """Return what a guest encoded with ``encode_small``: data, or a table of a loaded library.
+    """Decode a value that a guest has encoded with ``encode_small``.
 
-    Raises ValueError for anything else, and for a table of a library that is not loaded.
+    Raises ValueError for anything else, and for a table of a library that is not imported.
     """
     if encoded[:1] not in _EXTENSIONS or len(encoded) > values.SMALL_BYTES:
         return values.checked(encoded, values.SMALL_BYTES)
     try:
         return decode(_small(_decode_only_table(encoded)), loaded)
-    except Exception as exc:  # noqa: BLE001 - whatever pyarrow raises over what a guest sent
+    except Exception as exc:  # noqa: BLE001 - pyarrow may raise anything about a guest's buffers
         raise ValueError(f"what came is no value: {exc}") from None
 
 
 def _small(table: Any) -> messages.Frame:
-    """Return a table. Raises ValueError for one of more fields or columns than are taken."""
-    parts = [one for column in table.columns for one in (column, column.categories) if one]
-    if sum(one.length for one in parts) > values.SMALL or len(table.columns) > MOST_COLUMNS:
+    """Return the table itself. Raises ValueError if it has too many fields or columns."""
+    parts = [part for column in table.columns for part in (column, column.categories) if part]
+    if sum(part.length for part in parts) > values.SMALL or len(table.columns) > MOST_COLUMNS:
         raise ValueError(f"it has more than {values.SMALL:,} fields or {MOST_COLUMNS} columns")
     return table  # type: ignore[no-any-return]
 
@@ -403,9 +410,9 @@ _with_words: Final = Decoder(tuple[list[Any], dict[str, Any]], ext_hook=describe
 
 
 def arguments_or_words(encoded: msgspec.Raw | bytes) -> tuple[list[Any], dict[str, Any]]:
-    """Decode the arguments of a guest's call; with words for tables whose library is not loaded.
+    """Decode the arguments of a guest's call; describe tables if a library is not imported.
 
-    Raises as ``values.decode`` does, and ``decode``.
+    Raises what ``values.decode`` and ``decode`` raise.
     """
     try:
         return arguments(encoded)
@@ -417,10 +424,10 @@ def arguments_or_words(encoded: msgspec.Raw | bytes) -> tuple[list[Any], dict[st
 
 
 def decode(value: messages.Value, find: Find = import_module) -> Any:
-    """Return the value of which a peer says this: each size and type is checked first.
+    """Decode a value of a peer. Each size and type is checked first.
 
-    ``find`` returns the libraries that it takes. Raises ValueError for what ``encode`` never made,
-    and what they raise; ImportError.
+    ``find`` returns the libraries that are needed. Raises ValueError if ``encode`` can't have made
+    the value, what the libraries raise, and ImportError.
     """
     if isinstance(value, messages.Data):
         return values.checked(value.value, MOST)
@@ -430,37 +437,38 @@ def decode(value: messages.Value, find: Find = import_module) -> Any:
     if value.library == "pyarrow":
         return table
     if value.library == "polars":
-        made = find("polars").from_arrow(table)
-        return made if value.form == "table" else made.get_column(table.column_names[-1])
+        frame = find("polars").from_arrow(table)
+        return frame if value.form == "table" else frame.get_column(table.column_names[-1])
     return _decoded_pandas(value, table, find)
 
 
 def _decoded_table(value: messages.Frame, find: Find) -> Any:
-    """Return a table of pyarrow's."""
-    categories = (one.categories for one in value.columns if one.categories is not None)
-    if sum(one.length for one in (*value.columns, *categories)) > MOST:
+    """Return a peer's table as one of pyarrow, once all sizes were checked. Raises ValueError."""
+    categories = (c.categories for c in value.columns if c.categories is not None)
+    if sum(c.length for c in (*value.columns, *categories)) > MOST:
         raise ValueError("a table of too many fields")
     if value.index > len(value.columns):
         raise ValueError("an index of more columns than there are")
     levels = len(value.columns) if value.form == "index" else value.index
-    if levels > MOST_LEVELS or sum(bool(one.zone) for one in value.columns) > MOST_ZONED:
+    if levels > MOST_LEVELS or sum(bool(c.zone) for c in value.columns) > MOST_ZONED:
         raise ValueError("an index of too many levels, or too many columns of times in a zone")
     if value.form != "table" and value.index == len(value.columns):
         raise ValueError("a column of a table that has none")
-    pyarrow, zones = find("pyarrow"), value.library != "pandas"
-    columns = [_decoded_column(one, pyarrow, zones=zones) for one in value.columns]
-    if len({len(one) for one in columns}) > 1:
+    pyarrow = find("pyarrow")
+    zones = value.library != "pandas"
+    columns = [_decoded_column(c, pyarrow, zones=zones) for c in value.columns]
+    if len({len(c) for c in columns}) > 1:
         raise ValueError("columns of several lengths")
-    return pyarrow.Table.from_arrays(columns, names=[one.name for one in value.columns])
+    return pyarrow.Table.from_arrays(columns, names=[c.name for c in value.columns])
 
 
 def _decoded_pandas(value: messages.Frame, table: Any, find: Find) -> Any:
-    """Return a table of pandas', or a column or index."""
+    """Return a table, column or index of pandas."""
     pandas = find("pandas")
-    # Its own, not pandas': what a table says of itself there is the peer's.
+    # Without the metadata for pandas in the table, which is the peer's.
     frame = table.to_pandas(ignore_metadata=True)
     for number, column in enumerate(value.columns):
-        if column.zone:  # not pyarrow's doing, which imports what it finds for that
+        if column.zone:  # done here, because pyarrow would import a library for it
             times = frame.iloc[:, number].dt.tz_localize(UTC)
             frame.isetitem(number, times.dt.tz_convert(_zone(column.zone, find)))
     levels = len(value.columns) if value.form == "index" else value.index
@@ -484,16 +492,19 @@ def _index_of(levels: Any, names: list[str | None], pandas: Any) -> Any:
 
 
 def _given_names(columns: list[str]) -> list[str | None]:
-    """Return the names of index columns, None of those that have none."""
+    """Return the names of index columns, None for those that have none."""
     nameless = (_NAMELESS.format(number) for number in range(len(columns)))
     return [None if name == other else name for name, other in zip(columns, nameless, strict=True)]
 
 
 def _zone(name: str, find: Find) -> Any:
-    """Return a time zone of the system's: where there is none, zoneinfo would import ``tzdata``."""
+    """Return a time zone from the system's files. Raises ValueError if they lack it.
+
+    For a zone that they lack, zoneinfo would import the package ``tzdata``.
+    """
     if name == "UTC":
         return UTC
-    zoneinfo = find("zoneinfo")  # pandas has imported it
+    zoneinfo = find("zoneinfo")  # imported by pandas
     if not any(Path(folder, name).is_file() for folder in zoneinfo.TZPATH):
         raise ValueError(f"no time zone {name} is known here")
     return zoneinfo.ZoneInfo(name)
@@ -505,12 +516,17 @@ def _decoded_array(array: messages.Array, numpy: Any) -> Any:
     dtype = numpy.dtype(array.dtype)
     if math.prod(array.shape) * dtype.itemsize != len(array.data):
         raise ValueError("an array that has not the bytes of its sides")
-    if dtype.kind == "b":  # any other byte than these two is no bool
+    if dtype.kind == "b":  # numpy does not check that a bool's byte is 0 or 1
         return (numpy.frombuffer(array.data, "u1") != 0).reshape(array.shape)
     return numpy.frombuffer(array.data, dtype).reshape(array.shape).copy()
 
 
 def _decoded_column(column: messages.Column, pyarrow: Any, *, zones: bool) -> Any:
+    """Return a peer's column as an array of pyarrow, with all checks made.
+
+    ``zones`` says whether timestamps keep their time zone. Raises ValueError, and what pyarrow
+    raises.
+    """
     if column.zone and not _ZONE.fullmatch(column.zone):
         raise ValueError("a time zone that is none")
     if column.type == "timestamp" and column.unit:
@@ -523,17 +539,17 @@ def _decoded_column(column: messages.Column, pyarrow: Any, *, zones: bool) -> An
         raise ValueError(f"a column of {column.type[:20]!r}")
     if len(column.buffers) != kind.num_buffers:
         raise ValueError("a column that has not its type's buffers")
-    buffers = [None if one is None else pyarrow.py_buffer(one) for one in column.buffers]
+    buffers = [None if data is None else pyarrow.py_buffer(data) for data in column.buffers]
     array = pyarrow.Array.from_buffers(kind, column.length, buffers)
-    # First sizes alone, then what the buffers hold: offsets, texts, and how many are missing.
+    # First the buffers' sizes only, then their contents: offsets, texts, numbers of missing values.
     array.validate()
     array.validate(full=True)
     if column.categories is None:
         return array
-    of = column.categories
-    if of.categories is not None or of.zone or not pyarrow.types.is_integer(kind):
+    inner = column.categories
+    if inner.categories is not None or inner.zone or not pyarrow.types.is_integer(kind):
         raise ValueError("categories of categories, or of times in a zone")
-    categories = _decoded_column(of, pyarrow, zones=zones)
-    made = pyarrow.DictionaryArray.from_arrays(array, categories, safe=True)
-    made.validate(full=True)
-    return made
+    categories = _decoded_column(inner, pyarrow, zones=zones)
+    categorical = pyarrow.DictionaryArray.from_arrays(array, categories, safe=True)
+    categorical.validate(full=True)
+    return categorical

@@ -1,6 +1,8 @@
-"""Frames: four bytes of length, big-endian, then that many bytes of msgpack.
+"""Frames: four bytes of length, big-endian, then that many bytes of msgpack, the *payload*.
 
-``Splitter`` is the pure half: bytes in, payloads out, bounds kept. The sockets are the callers'.
+``encode`` makes a frame. ``Splitter`` cuts a byte stream into payloads, ``Decoder`` makes messages
+of them; both enforce bounds, and neither has a socket: callers read and write. ``check`` bounds
+what a payload may cost its reader, before anything of it is decoded.
 """
 
 from __future__ import annotations
@@ -15,35 +17,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# What a payload may be made of, seen before a single value of it is made: two things that a decoder
-# does not bound. How many values there are, each of which costs its reader 60 bytes and more
-# whatever it takes on the wire; and maps whose keys are chosen to meet in a dict. Arrays become
-# tuples, whose hashes anybody can compute: a megabyte of keys that share one takes half a minute
-# to read, so none is a key. Numbers can be chosen that walk the same places of a dict one after
-# the other, which takes as long as the square of their count: so much do they count for. Texts
-# and bytes are hashed with a secret.
+# Bounds on the contents of a payload, checked before any value is made. A decoder does not bound
+# two things:
+#
+# - How many values there are. Each costs its reader 60 bytes or more, however few it takes on the
+#   wire.
+# - Maps whose keys are chosen to collide in a dict. Arrays become tuples, whose hashes anybody can
+#   compute: a megabyte of keys with the same hash takes half a minute to read. So arrays and maps
+#   are refused as keys. Numbers can be chosen that probe the same places of a dict one after
+#   another, which takes as long as the square of their count, so they count for that much. Texts
+#   and bytes are hashed with a secret.
 #
 # Source: the msgpack specification, "Formats"; CPython's Objects/tupleobject.c, dictobject.c.
 
-#: The most values in one frame; a map counts for four and an extension for three, since they cost
-#: as much. What the gateway passes on has half as many at most.
+#: Most values in one frame. A map counts as four and an extension as three, which they cost. The
+#: gateway passes on half as many at most.
 MAX_VALUES = 2_000_000
-#: Keys of one map that are no text, for each of which such a key counts for one value more.
+#: A key that is not text counts as one more value for each so many keys of its map.
 KEYS_A_VALUE = 32
-#: Payloads up to here are not looked through: nothing in them is dear.
+#: Payloads of up to so many bytes are not checked: nothing in them can be expensive.
 SMALL = 2 << 10
-#: Items of an array that are looked at together, and how many it must have for that.
+#: Items of an array that are looked at together, and the least length of an array for that.
 _RUN, _RUN_FROM = 256, 16
 _ARRAY, _MAP = 1, 2
 
 
 def _heads() -> tuple[bytes, bytes, bytes, bytes]:
-    """Return, by a value's first byte: size, how many bytes give a length, array or map, cost.
+    """Return four tables by a value's first byte: size, width of a length, array or map, cost.
 
-    The size is that of the head, with what is in it where that is fixed; the length follows the
-    first byte, and the size when it counts bytes.
+    The size is that of the value's head, or of the whole value if it is fixed. A value with a
+    length has it in so many bytes after the first one. The length counts bytes, or the items of an
+    array or map.
     """
-    size, width, kind = bytearray([1] * 256), bytearray(256), bytearray(256)
+    size = bytearray([1] * 256)
+    width = bytearray(256)
+    kind = bytearray(256)
     size[0xA0:0xC0] = range(1, 33)  # short strings
     for first, extra in ((0xC4, 1), (0xC7, 2), (0xD9, 1)):  # bytes, extensions, strings
         for power in range(3):
@@ -70,48 +78,51 @@ def _heads() -> tuple[bytes, bytes, bytes, bytes]:
 
 
 _SIZE, _WIDTH, _KIND, _COST = _heads()
-#: Whether a value that begins so is text, or bytes.
+#: First bytes of texts and of bytes.
 _TEXTS = {*range(0xA0, 0xC0), 0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB}
 _TEXT = bytes(first in _TEXTS for first in range(256))
 
 
 def check(payload: bytes | bytearray, start: int = 0) -> None:
-    """Look through a payload that stands at ``start`` to the end.
+    """Check the contents of a payload, which is all from ``start`` on.
 
     Raises ``FrameTooLargeError`` for too many values, ``WireError`` for an array or a map as a key.
-    What ends early or never was msgpack is left for the decoder to refuse.
+    A payload that is incomplete or not msgpack is left for the decoder to refuse.
     """
     if len(payload) - start > SMALL:
         _walk(payload, start)
 
 
 def _walk(payload: bytes | bytearray, at: int) -> None:
-    """Walk over the heads of all values: one loop, as a frame has up to two million of them."""
-    end, allowed = len(payload), MAX_VALUES
-    #: Of an array or a map: what is left of it, and how many keys a map has.
-    above: list[tuple[int, int]] = []
-    left, keys = 1, 0
-    while left or above:
+    """Walk over the heads of all values. A single loop, as there may be two million of them."""
+    end = len(payload)
+    allowed = MAX_VALUES
+    # Of the containers around the current one: how many items are left, and how many keys it has.
+    outer: list[tuple[int, int]] = []
+    left = 1
+    keys = 0
+    while left or outer:
         if not left:
-            left, keys = above.pop()
+            left, keys = outer.pop()
             continue
         if at >= end:
             return
         first = payload[at]
         left -= 1
         allowed -= _COST[first]
-        kind, width = _KIND[first], _WIDTH[first]
+        kind = _KIND[first]
+        width = _WIDTH[first]
         length = int.from_bytes(payload[at + 1 : at + 1 + width], "big") if width else first & 15
         at += _SIZE[first]
         if keys and left & 1 and not _TEXT[first]:
-            # Of a map's items those with an odd number behind them are keys.
+            # Keys and values of a map alternate. A key has an odd number of items after it.
             if kind:
                 raise WireError("an array or a map is the key of a map")
             allowed -= keys // KEYS_A_VALUE
         if not kind:
             at += length if width else 0
         else:
-            above.append((left, keys))
+            outer.append((left, keys))
             left, keys = (2 * length, length) if kind == _MAP else (length, 0)
             if kind == _ARRAY and length >= _RUN_FROM:
                 alike, size, cost = _run(payload, at, length)
@@ -122,14 +133,17 @@ def _walk(payload: bytes | bytearray, at: int) -> None:
 
 
 def _run(payload: bytes | bytearray, at: int, most: int) -> tuple[int, int, int]:
-    """Return how many items from ``at`` on are alike, such as floats, and size and cost of each.
+    """Return how many items from ``at`` on begin alike, such as floats, at most ``most``.
 
-    At most ``most``, and in whole runs but for the last: one slice tells the heads of many.
+    Also return the size and cost of each. Only items of a fixed size are compared, in runs: one
+    slice has the first bytes of many.
     """
     first = payload[at : at + 1]
     if not first or _WIDTH[first[0]] or _KIND[first[0]]:
         return 0, 0, 0
-    size, alike, same = _SIZE[first[0]], 0, _RUN
+    size = _SIZE[first[0]]
+    alike = 0
+    same = _RUN
     while same == _RUN and alike < most:
         begin = at + alike * size
         heads = payload[begin : begin + min(most - alike, _RUN) * size : size]
@@ -138,12 +152,12 @@ def _run(payload: bytes | bytearray, at: int, most: int) -> tuple[int, int, int]
     return alike, size, _COST[first[0]]
 
 
-#: The largest payload either side accepts: a 20 MB figure passes, a flood does not.
+#: Bytes of the largest payload that either side accepts: enough for a figure of 20 MB.
 MAX_FRAME = 24 * 2**20
 HEADER = 4
-#: Payloads from here on are read into their own place.
+#: Payloads of at least so many bytes are read into a buffer of their own.
 _LARGE = 1 << 16
-#: Characters of why a payload is no message: names in it are the sender's.
+#: Most characters of the reason why a payload is not a message. It may contain the sender's names.
 LONGEST_WHY = 200
 T = TypeVar("T")
 
@@ -153,7 +167,7 @@ _encoder = msgspec.msgpack.Encoder()
 def encode(message: msgspec.Struct) -> bytearray:
     """Return ``message`` as one frame.
 
-    Raises ``FrameTooLargeError`` beyond a cap, ``TypeError`` for what can't be carried.
+    Raises ``FrameTooLargeError`` if it exceeds a bound, ``TypeError`` if msgpack can't carry it.
     """
     frame = bytearray(HEADER)
     _encoder.encode_into(message, frame, HEADER)
@@ -173,29 +187,33 @@ def encode(message: msgspec.Struct) -> bytearray:
 class Splitter:
     """Cuts a byte stream into payloads.
 
-    Never holds more than one frame's cap and one read; raises ``FrameTooLargeError`` on the header
-    of a frame that announces more.
+    Holds at most one frame of ``cap`` bytes and one read. Raises ``FrameTooLargeError`` when the
+    header of a frame announces more.
+
+    A caller may instead read a large payload directly into ``room``, and report that to ``filled``,
+    which saves a copy.
     """
 
     def __init__(self, cap: int = MAX_FRAME) -> None:
         self._cap = cap
         self._buffer = bytearray()
-        #: A large payload that has begun to arrive, and how much of it has.
-        self._large, self._arrived = bytearray(), 0
-        #: Payloads so far.
+        #: The buffer of a large payload that has begun to arrive, and how many bytes are there.
+        self._large = bytearray()
+        self._arrived = 0
+        #: Number of payloads so far.
         self.taken = 0
 
     @property
     def partial(self) -> bool:
-        """Whether a frame has begun to arrive and not ended."""
+        """Whether a frame has arrived in part."""
         return bool(self._buffer or self._large)
 
     def room(self) -> memoryview:
-        """Return the rest of a large payload, to read into; empty where none has begun."""
+        """Return the unfilled part of a large payload, to read into; empty if none has begun."""
         return memoryview(self._large)[self._arrived :]
 
     def filled(self, size: int) -> Iterator[bytearray]:
-        """Note that so much was read into ``room``; yield the payload if that completes it."""
+        """Note that ``size`` bytes were read into ``room``; yield the payload if it is complete."""
         self._arrived += size
         if self._large and self._arrived == len(self._large):
             large, self._large, self._arrived = self._large, bytearray(), 0
@@ -210,7 +228,8 @@ class Splitter:
                 room[:size] = data[:size]
             yield from self.filled(size)
             data = data[size:]
-        buffer, start = self._buffer, 0
+        buffer = self._buffer
+        start = 0
         buffer += data
         try:
             while len(buffer) - start >= HEADER:
@@ -219,11 +238,14 @@ class Splitter:
                     raise FrameTooLargeError(
                         f"a frame announces {size} bytes, the cap is {self._cap}"
                     )
-                begin, end = start + HEADER, start + HEADER + size
+                begin = start + HEADER
+                end = start + HEADER + size
                 if len(buffer) < end:
                     if size >= _LARGE:
-                        # Read into its place from now on, so that there is no second copy of it.
-                        self._large, self._arrived = bytearray(size), len(buffer) - begin
+                        # From now on it is read into its own buffer, so that there is no second
+                        # copy.
+                        self._large = bytearray(size)
+                        self._arrived = len(buffer) - begin
                         self._large[: self._arrived] = buffer[begin:]
                         start = len(buffer)
                     break
@@ -235,18 +257,18 @@ class Splitter:
 
 
 class Decoder(Generic[T]):
-    """Strict decoding of payloads into one union of message types."""
+    """Decodes payloads strictly into one union of message types."""
 
     def __init__(self, union: Any) -> None:
         self._decode = msgspec.msgpack.Decoder(union).decode
 
     def __call__(self, payload: bytes | bytearray) -> T:
-        """Return the message, or raise ``WireError`` for anything that is not one."""
+        """Return the message in a payload. Raises ``WireError`` if there is none."""
         check(payload)
         try:
             return self._decode(payload)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as exc:
-            # Unknown names stand in it whole, and as they came.
+            # The text may contain names of the sender, whatever their length and characters.
             why = str(exc)[:LONGEST_WHY]
             why = "".join(char if char.isprintable() else "\ufffd" for char in why)
             raise WireError(f"undecodable frame: {why}") from None

@@ -1,7 +1,13 @@
-"""The messages, one struct each, told apart by their tag.
+"""The messages between host, zygote and guest: one struct for each, distinguished by its tag.
 
-Ids are chosen by the host and count up from 1 within a session; a reply repeats the id of its
-request. Sizes are bytes, times seconds, unless a name says otherwise.
+The host chooses ids, which count up from 1 within a session; a reply repeats the id of its request.
+Sizes are in bytes and times in seconds, unless a name says otherwise. The unions at the end say who
+sends what:
+
+    host ── ToZygote ──> zygote ── FromZygote ──> host    (the control socket)
+    host ── ToGuest ───> guest ─── FromGuest ───> host    (one channel for each guest and copy)
+
+Order: base classes; plans and locks; tools; values of variables; then the messages by direction.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
 
 Text = str
 Name = Annotated[str, msgspec.Meta(max_length=1_000)]
-#: What a checkpoint may be called, in full.
+#: The whole name of a checkpoint or branch.
 CHECKPOINT_NAME = r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}\Z"
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -25,16 +31,16 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Errno = Annotated[int, msgspec.Meta(ge=1, le=4095)]
 StreamName = Literal["stdout", "stderr"]
 CommKind = Literal["comm_open", "comm_msg", "comm_close"]
-#: Source files that a cell's end names as compiled.
+#: Most source files in ``Done.compiled``.
 MOST_COMPILED = 1_000
 #: None, encoded.
 NOTHING = b"\xc0"
-#: A mime bundle: mime type to text, bytes (sent base64 to the front end) or JSON data.
+#: A mime bundle: by mime type, text, bytes (the front end gets these as base64) or JSON data.
 Bundle = dict[Name, Any]
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Immutable, and nothing beyond its fields is accepted."""
+    """The base of all structs: immutable, and decoding refuses unknown fields."""
 
 
 def _snake_case(name: str) -> str:
@@ -42,11 +48,11 @@ def _snake_case(name: str) -> str:
 
 
 class Message(Struct, frozen=True, tag=_snake_case):
-    """What is sent by itself. Its tag is its class's name: ``tool_call`` for ``ToolCall``."""
+    """The base of messages. The tag is the name of the class: ``tool_call`` for ``ToolCall``."""
 
 
 class Query(Message, frozen=True, kw_only=True):
-    """A request that runs no cell; a ``QueryReply`` with the same id answers it."""
+    """A request that runs no cell. It is answered by a ``QueryReply`` with the same id."""
 
     id: Id
 
@@ -58,24 +64,24 @@ class QueryReply(Message, frozen=True, kw_only=True):
 
 
 class OfSubshell(Message, frozen=True, kw_only=True):
-    """What is for, or comes from, the subshell with this number; 0 is the main shell."""
+    """A message to or from the subshell with this number; 0 is the main shell."""
 
     subshell: Count = 0
 
 
 class OfOutput(OfSubshell, frozen=True, kw_only=True):
-    """What a cell shows beside text; ``mark`` is its place in the pipes (``wire.marks``)."""
+    """Output of a cell other than text. ``mark`` is its place among the text (``wire.marks``)."""
 
     mark: Size = 0
 
 
-# What the guest must lock.
+# Plans: what the guest must lock.
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Resource limits for the guest; None leaves a limit as the user's session has it.
+    """Resource limits of a guest, named like the policy's fields.
 
-    A field is called as the policy's. ``RLIMITS`` says what carries it.
+    None leaves a limit as the user has it. ``RLIMITS`` says what enforces each.
     """
 
     memory_max_bytes: int | None = None
@@ -85,51 +91,54 @@ class Limits(Struct, frozen=True, kw_only=True):
     stack_max_bytes: int | None = None
 
 
-#: Field of ``Limits`` to the limit of setrlimit(2) that carries it, and why that one. Processes are
-#: counted at the gate, or by RLIMIT_NPROC from what the user has.
+#: From a field of ``Limits`` to the limit of setrlimit(2) that enforces it, and why that one. The
+#: number of processes is not here: the gate counts them, or else RLIMIT_NPROC is set.
 RLIMITS: Final = {
-    # RLIMIT_AS would count address space that is never used; RSS is not enforced by Linux.
-    # DATA counts private writable memory and fails allocation: MemoryError, process alive.
+    # RLIMIT_AS would count address space that is never used, and Linux does not enforce RSS. DATA
+    # counts private writable memory. Above it allocation fails: MemoryError, the process lives.
     "memory_max_bytes": "RLIMIT_DATA",
     "max_open_files": "RLIMIT_NOFILE",
-    # SIGXFSZ is ignored by CPython, so that a larger write fails with EFBIG.
+    # CPython ignores SIGXFSZ, so that a larger write fails with EFBIG.
     "max_file_size": "RLIMIT_FSIZE",
-    # A first thread's, and what the C library gives each other thread of a program that starts.
+    # The first thread's stack, and the size that the C library gives other threads of a program.
     "stack_max_bytes": "RLIMIT_STACK",
 }
 
-#: Seconds since the last cell after which the user may have changed files, so that layers are to be
-#: refreshed.
+#: Seconds since the last cell after which layers are refreshed, as the user may have changed files.
 PAUSE: Final = 0.3
-#: In a layer's folder: what cells wrote, and overlayfs's own.
+#: Folders in a layer's folder: the one with what cells wrote, and overlayfs's own.
 UPPER: Final = "upper"
 WORK: Final = "work"
-#: What the layer of cells' home folder is called, where those of roots have numbers; and that
-#: folder, in scratch.
+#: Name of the layer of cells' home folder, while layers of roots have numbers; and of that folder
+#: in the scratch folder.
 HOME: Final = "home"
-#: Where locks and arrays of ``multiprocessing`` live.
+#: Folder of locks and arrays of ``multiprocessing``.
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the name that shm_open(3) has
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """A folder that cells seem to write in, and the session's folder that holds what they write.
+    """A folder in which cells seem to write, and the session's folder that gets what they write.
 
-    ``hidden`` and ``fixed`` are paths beneath ``root``: what cells never see of it, and what stays
-    as it is for them too. ``covered`` is what a narrower policy denied since. ``kept_in`` is the
-    user's folder that the files are listed and kept for, where that is not ``root``: cells' own
-    home folder is a layer over an empty folder, and stands for the user's.
+    ``hidden``, ``fixed`` and ``covered`` are paths beneath ``root``.
     """
 
+    #: The folder as cells see it.
     root: str
+    #: The session's folder.
     folder: str
+    #: The user's folder to which files are kept, if that is not ``root``. The cells' home folder is
+    #: a layer over an empty folder, and its files are kept to the user's home.
     kept_in: str = ""
+    #: What cells never see.
     hidden: tuple[str, ...] = ()
+    #: What cells see unchanged and can't change.
     fixed: tuple[str, ...] = ()
+    #: What a narrower policy has denied since.
     covered: tuple[str, ...] = ()
 
 
 def lies_in(path: str, folders: Container[str]) -> bool:
-    """Return whether one of ``folders`` is ``path``, or is above it: as fast for thousands."""
+    """Return whether ``path`` is one of ``folders`` or beneath one, whose number may be large."""
     end = len(path)
     while end > 0:
         if path[:end] in folders:
@@ -139,9 +148,9 @@ def lies_in(path: str, folders: Container[str]) -> bool:
 
 
 class Neighbour(Struct, frozen=True, kw_only=True):
-    """A listed host as it is in a session's own network: where guests find it there.
+    """A listed host in a session's own network, with its address there.
 
-    ``name`` is empty where the policy lists the address itself.
+    ``name`` is empty if the policy lists the address itself.
     """
 
     name: str = ""
@@ -150,78 +159,78 @@ class Neighbour(Struct, frozen=True, kw_only=True):
 
     @property
     def entry(self) -> str:
-        """Return how the policy lists it."""
+        """Return the entry of the policy."""
         host = self.name or (f"[{self.address}]" if ":" in self.address else self.address)
         return f"{host}:{self.port}"
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What ``confine`` must achieve before the first user byte.
-
-    ``required`` names the locks whose failure means that nothing runs; the other ``locks`` are
-    tried, and reported as they came out. ``unseen`` are names that the host sees and the guest,
-    where it has namespaces of its own, must not; ``mounted`` are roots that were mounted there by
-    name, while cells could move them; ``bounded`` are folders that are to be file systems of their
-    own, in a container, with the bytes of each.
-    """
+    """What a guest may do, as a backend planned it, and what ``confine`` must achieve for that."""
 
     read_roots: tuple[str, ...] = ()
     write_roots: tuple[str, ...] = ()
     device_files: tuple[str, ...] = ()
+    #: Names that the host sees, and that a guest in namespaces of its own must not see.
     unseen: tuple[str, ...] = ()
+    #: Roots that were mounted in the guest's namespaces by name, while cells could move them.
     mounted: tuple[str, ...] = ()
+    #: In a container: folders that must be file systems of their own, with the bytes of each.
     bounded: tuple[tuple[str, int], ...] = ()
-    #: Folders that can be listed, with those in them: single entries are read roots, not all.
+    #: Folders that can be listed, though only some of their entries are read roots.
     listed: tuple[str, ...] = ()
-    #: Writable through a layer, which the zygote lays before its locks.
+    #: Writable through a layer, which the zygote mounts before its locks.
     staged_roots: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
-    #: Whether nothing is mounted writable but what cells may write, which the zygote sees to: they
-    #: may then set modes, owners and times.
+    #: Whether everything that cells may not write is mounted read-only, which the zygote finds out.
+    #: Cells may then set modes, owners and times.
     attributes: bool = False
-    #: Whether no other program of the user's writes what guests can open, beside the machine's own:
-    #: a lock that a cell takes keeps nobody else waiting.
+    #: Whether no other program of the user writes files that guests can open, except those of the
+    #: machine. A lock that a cell takes then makes no other program wait.
     apart: bool = False
-    #: Whether guests have a network namespace with a loopback device and no other, in which their
-    #: programs reach each other; and whether they make Unix sockets, where no other program's can
-    #: be named. The zygote sees to the first where nothing wraps it, or there are ``neighbours``.
+    #: Whether guests have a network namespace with only a loopback device, through which their
+    #: programs reach each other. The zygote makes it if nothing wraps the zygote, or if there are
+    #: ``neighbours``.
     loopback: bool = False
+    #: Whether guests may make Unix sockets. No other program's can be named there.
     local_sockets: bool = False
-    #: The listed hosts that are reached in that network, by way of the host's relay.
+    #: The listed hosts that can be reached in that network, through the host's relay.
     neighbours: tuple[Neighbour, ...] = ()
-    #: Whether the host connects to servers in that network, which it then has a way into. Where
-    #: that is all that the network is for, cells listen by TCP at the ports in ``bound`` alone;
-    #: None is any.
+    #: Whether the host connects to servers of cells in that network, and so needs a way into it.
     serves: bool = False
+    #: The ports at which cells may listen by TCP, if the network is there only for ``serves``. None
+    #: is any port.
     bound: tuple[int, ...] | None = None
-    #: Bytes of a /dev/shm that is mounted with them, or with those of a session; else 0.
+    #: Bytes of a /dev/shm that is mounted with the layers, or with a session's mounts; 0 for none.
     shared_memory: int = 0
-    #: Whether guests of one zygote are of several sessions, and have mounts of their own: no other
-    #: session's /dev/shm, processes and folder are there.
+    #: Whether one zygote forks guests of several sessions, each with mounts of its own, in which no
+    #: other session's /dev/shm, processes and folder are.
     own_mounts: bool = False
     network: bool = False
     subprocess: bool = False
     limits: Limits = Limits()
+    #: The locks that are tried, and reported as they came out.
     locks: tuple[str, ...] = ()
+    #: The locks without which nothing runs.
     required: tuple[str, ...] = ()
-    #: Landlock behaves as on an OS kernel whose ABI is this one, where its own is newer: for tests.
+    #: For tests: Landlock behaves as on an OS kernel with this ABI, if its own is newer.
     highest_abi: int | None = None
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """Return what guests may write, be it staged or not."""
+        """Return the roots that guests may write, staged or not."""
         return (*self.write_roots, *self.staged_roots)
 
     @property
     def has_sockets(self) -> bool:
-        """Return whether guests connect sockets of the internet's families, to whomever."""
+        """Return whether guests may connect sockets of the internet's families, to any peer."""
         return self.network or self.loopback
 
     def may_set_attributes(self, mounted: Plan, scratch: str) -> bool:
-        """Return whether cells may write all that is mounted writable under the plan ``mounted``.
+        """Return whether cells under this plan may set modes, owners and times.
 
-        Only mounts bound what these calls reach, so a plan that grants less loses them.
-        ``scratch`` is the session's folder: in mounts of its own, no other session's is there.
+        ``mounted`` is the plan by which the zygote has mounted, ``scratch`` the session's folder: a
+        session with mounts of its own sees no other session's. Only mounts bound what these calls
+        reach. So cells may make them only if they may write everything that is mounted writable.
         """
         writable = mounted.writable
         if mounted.own_mounts:
@@ -229,17 +238,17 @@ class Plan(Struct, frozen=True, kw_only=True):
         return mounted.attributes and self.lets_write(writable)
 
     def lets_write(self, paths: Iterable[str]) -> bool:
-        """Return whether guests may write to all of ``paths``, be it staged or not."""
+        """Return whether guests may write to all of ``paths``, staged or not."""
         return all(lies_in(path, {*self.writable}) for path in paths)
 
     def hides(self, path: str) -> bool:
-        """Return whether a layer hides ``path`` from guests: not what is mounted over the layer."""
+        """Return whether a layer hides ``path`` from guests, and nothing is mounted over it."""
         return not self.not_hidden((path,))
 
     def not_hidden(self, paths: Iterable[str]) -> list[str]:
-        """Return those of ``paths`` that no layer hides; there may be thousands of either."""
+        """Return those of ``paths`` that no layer hides. Both may be thousands."""
         for layer in self.layers:
-            if layer.kept_in:  # nothing of the user's is below it that it could hide
+            if layer.kept_in:  # a layer over an empty folder, in which there is nothing to hide
                 continue
             top = layer.root.rstrip("/")
             hidden = {f"{top}/{name}" for name in (*layer.hidden, *layer.covered)}
@@ -249,9 +258,9 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class LockReport(Struct, frozen=True, kw_only=True):
-    """What ``confine`` achieved: lock name to a short statement, e.g. ``landlock: ABI 7``.
+    """What ``confine`` achieved: by the lock's name, a short statement, e.g. ``ABI 7``.
 
-    ``begins_in`` is the folder that the guest begins in, where that is not the one it was to.
+    ``begins_in`` is the folder in which the guest begins, if it could not enter the planned one.
     """
 
     achieved: dict[Name, Name] = {}
@@ -262,14 +271,14 @@ class LockReport(Struct, frozen=True, kw_only=True):
 # Host tools.
 
 
-#: What the host may do for cells itself, where the policy grants it: ``ops.read_file`` and so on.
+#: Operations, which the host does for cells if the policy grants them: ``ops.read_file`` etc.
 OPERATIONS: Final = ("read_file", "write_file", "list_dir", "http", "install")
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """One parameter of a tool, as a cell sees it.
+    """A parameter of a tool, as a cell sees it.
 
-    ``kind`` is ``inspect``'s number of it; ``default`` is its text, None where there is none.
+    ``kind`` is a number of ``inspect``. ``default`` is the default's text, None if there is none.
     """
 
     name: Name
@@ -280,10 +289,10 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """A function on the host that cells may call; secret values are kept out of logs.
+    """A function of the host that cells may call. Secret values are kept out of logs.
 
-    It is the operator's, or ``of_host``: an operation or a language model. Its arguments take
-    ``max_bytes`` at most, or if that is 0 as many as those of any tool.
+    ``of_host`` marks operations and language models; other tools are the operator's. The arguments
+    of a call may take ``max_bytes``, or if that is 0 the policy's ``tool_max_bytes``.
     """
 
     name: Name
@@ -296,17 +305,17 @@ class Tool(Struct, frozen=True, kw_only=True):
     of_host: bool = False
 
 
-# Values of variables. Files of saved sessions have these, so their tags stay as they are.
+# Values of variables. Files of saved sessions contain these, so their tags must not change.
 
 
 class Data(Struct, tag="data", frozen=True):
-    """A value that ``values`` encoded, which ``values.checked`` decodes."""
+    """A value that ``values`` has encoded and ``values.checked`` decodes."""
 
     value: bytes
 
 
 class Array(Struct, tag="array", frozen=True):
-    """An array of numpy's: its type as numpy spells it, its sides, its bytes in C order."""
+    """An array of numpy: its type in numpy's spelling, its shape, its bytes in C order."""
 
     dtype: Name
     shape: Annotated[tuple[Size, ...], msgspec.Meta(max_length=32)]
@@ -316,8 +325,9 @@ class Array(Struct, tag="array", frozen=True):
 class Column(Struct, frozen=True, kw_only=True):
     """A column in Arrow's layout (columnar format 1.5, "Physical Memory Layout"), from offset 0.
 
-    ``type`` is one of ``arrays``' own, ``unit`` and ``zone`` are a timestamp's. Of a category the
-    buffers are those of the numbers, and ``categories`` says what they stand for.
+    ``type`` is one of those in ``arrays``. ``unit`` and ``zone`` are for timestamps and durations.
+    A categorical column has the buffers of its codes, and ``categories`` are the values that the
+    codes stand for.
     """
 
     name: Text
@@ -330,10 +340,11 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class Frame(Struct, tag="frame", frozen=True, kw_only=True):
-    """A table, and whose it is. The first ``index`` columns are the index of a DataFrame.
+    """A table, a column or an index of a library.
 
-    A column alone (``form``) is the last one of a table: without ``name`` it has none. The columns
-    of an index are its levels.
+    The first ``index`` columns of a table are the index of a DataFrame. A ``series`` is the last
+    column of a table; if ``name`` is False, it has no name. The columns of an ``index`` are its
+    levels.
     """
 
     library: Literal["pandas", "polars", "pyarrow"]
@@ -350,7 +361,7 @@ Value = Data | Array | Frame
 
 
 class Prepare(Message, frozen=True, kw_only=True):
-    """First frame on the zygote's control socket: everything that depends on the policy."""
+    """The first message to a zygote: everything that depends on the policy."""
 
     rules: dict[str, Any]
     preload: tuple[str, ...]
@@ -361,53 +372,53 @@ class Prepare(Message, frozen=True, kw_only=True):
     cwd: str
     environment: dict[str, str]
     plan: Plan
-    #: Of what the plan says to be mounted: device and inode, as the host found them through no
-    #: link; zeros where it found nothing.
+    #: For each path in ``plan.mounted``: device and inode as the host found them, following no
+    #: link; zeros if it found nothing.
     mounts: tuple[tuple[int, int], ...] = ()
-    #: How charting libraries show by default: ``pages`` that bring the library along, ``stills``
-    #: where no script is shown, or as they like.
+    #: How charting libraries show by default: ``pages`` that contain the library, ``stills`` if no
+    #: scripts are shown, "" as they like.
     charts: Literal["pages", "stills", ""] = ""
-    #: Whether pages may leave Vega to the host.
+    #: Whether the host has Vega, so that pages need not contain it.
     vega: bool = False
     tools: tuple[Tool, ...] = ()
-    #: Folders that packages are imported from, besides those of the interpreter.
+    #: Folders from which packages are imported, besides the interpreter's own.
     paths: tuple[str, ...] = ()
-    #: Where what is preloaded lies, if that is nowhere that guests may read: for the zygote alone.
+    #: Folders of preloaded packages that guests may not read. For the zygote only.
     preloaded: tuple[str, ...] = ()
-    #: Calls of tools that may be under way at once, and bytes of the arguments of one.
+    #: Calls of tools that may be under way at once, and bytes that the arguments of one may take.
     tool_max_in_flight: int = 0
     tool_max_bytes: int = 0
-    #: What cells find in ``inputs``, each value as JSON. For guests: no zygote is told.
+    #: The contents of ``inputs``, each value as JSON. For guests; empty when sent to a zygote.
     inputs: dict[str, str] = {}
-    #: What Jupyter started the kernel with. For guests: no zygote is told.
+    #: For guests; None when sent to a zygote.
     launch: Launch | None = None
 
 
 class Launch(Message, frozen=True, kw_only=True):
-    """What Jupyter started the kernel with: the first that a guest reads which is about to serve.
+    """How Jupyter started the kernel: the first message to a guest that is about to serve.
 
-    It comes after ``SessionSetup``: a kernel that waits for its launch has guests before that.
+    It comes after ``SessionSetup``, because a kernel that waits for its launch already has guests.
     """
 
-    #: Arguments, as ipykernel would find them behind its own name.
+    #: Arguments, as ipykernel would find them after its own name.
     arguments: tuple[str, ...] = ()
-    #: The notebook, or whatever else the server calls the session; empty where it calls it nothing.
+    #: The server's name of the session, such as the notebook; may be empty.
     session: str = ""
     #: Whether the server said which process it is.
     has_parent: bool = False
-    #: Whether cells import what lies in the folder that they run in.
+    #: Whether cells import modules from the folder in which they run.
     searches_folder: bool = True
-    #: Traits for IPython's shell and what belongs to that, by class; values as on a command line.
+    #: By class: traits of IPython's shell and its parts, with values as on a command line.
     config: dict[str, dict[str, Any]] = {}
 
 
 class SessionSetup(Message, frozen=True, kw_only=True):
-    """The first that a guest reads on its channel: what its session has for itself.
+    """The first message on a guest's channel: what belongs to its session only.
 
-    The zygote never holds it, or later guests would find it in memory that they inherit.
+    The zygote never gets it. Otherwise later guests would find it in the memory they inherit.
     """
 
-    #: What ``random`` begins with.
+    #: Seed of ``random``.
     seed: bytes = b""
     ipython_dir: str
     scratch: str
@@ -418,37 +429,39 @@ class SessionSetup(Message, frozen=True, kw_only=True):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """What a guest tries its locks on, before it ends: all of it the host's own.
+    """The surroundings on which a guest tries its locks before it ends. The host has made them."""
 
-    ``outside`` is a folder that no root has, ``secret`` a file likewise, ``scratch`` the guest's
-    own; ``inside`` is a read root, in which ``denied`` is denied. ``ports`` and ``sockets`` (paths,
-    and names of abstract ones) have somebody listening, "unlisted_host" at the port of "listed",
-    which is an address that the policy has; ``process`` is one outside, ``variable`` is in its
-    environment. With ``thread`` a thread exists before the locks do, and nothing else is tried.
-    ``bait`` is a descriptor of what the guest inherits, which it notes itself.
-    """
-
+    #: Names of the probes.
     probes: tuple[str, ...]
+    #: The guest's own folder.
     scratch: str
+    #: A folder, and a file, that are in no root.
     outside: str
     secret: str
+    #: A read root, and a folder in it that is denied.
     inside: str
     denied: str
+    #: By probe: a port at which the host listens. "listed" is in the policy; "unlisted_host" is the
+    #: same port of another address.
     ports: dict[str, int]
+    #: Paths of Unix sockets, and names of abstract ones, at which the host listens.
     sockets: dict[str, str]
+    #: A process outside, and a variable in its environment.
     process: int
     variable: str
     limits: Limits = Limits()
+    #: Whether a thread exists before the locks do. Nothing else is tried then.
     thread: bool = False
+    #: A descriptor that the guest inherits. The guest itself fills it in.
     bait: int = -1
 
 
 class Fork(Message, frozen=True, kw_only=True):
-    """Fork a guest; its channel, stdout and stderr travel with this frame (SCM_RIGHTS).
+    """Fork a guest. Its channel, stdout and stderr come with this frame (SCM_RIGHTS).
 
-    One with a ``trial`` answers ``TrialResults`` after ``Ready``, and ends: it never runs a user's
-    byte. Where the plan has ``own_mounts``, ``mounts`` is the scratch folder of the session that
-    has them, which names it.
+    A guest with a ``trial`` sends ``TrialResults`` after ``Ready`` and ends, without running any
+    user's code. If the plan has ``own_mounts``, ``mounts`` is the scratch folder of the guest's
+    session, which identifies the session.
     """
 
     id: Id
@@ -457,58 +470,58 @@ class Fork(Message, frozen=True, kw_only=True):
 
 
 class SeenFolder(Message, frozen=True, kw_only=True):
-    """A folder as guests see it at ``path``, where the host does not; the folder travels with it.
+    """A folder that guests see at ``path`` and the host does not. The folder comes with this frame.
 
-    Those are a container's scratch folder, which is nowhere outside, and folders under a layer.
+    It is a container's scratch folder, which does not exist outside, or a folder under a layer.
     """
 
     path: str
 
 
 class Listening(Message, frozen=True, kw_only=True):
-    """Guests' connections to that one of the plan's ``neighbours`` come to a socket.
+    """The socket that listens for neighbour ``number`` of the plan comes with this frame.
 
-    The socket, which listens, travels with this frame.
+    Guests' connections to that neighbour arrive there.
     """
 
     number: Size
 
 
 class OwnNetwork(Message, frozen=True, kw_only=True):
-    """Guests are in a network of their own that ``serves``.
+    """Guests are in a network of their own, and the plan ``serves``.
 
-    A socket travels with this frame by which the OS kernel tells who listens there (sock_diag(7)).
-    It also stands for the network.
+    A socket comes with this frame, by which the OS kernel says who listens in that network
+    (sock_diag(7)), and by which the host can enter it.
     """
 
 
 class SharedMemory(Message, frozen=True, kw_only=True):
-    """Of a zygote whose guests have a /dev/shm of their own; the folder travels with it.
+    """Guests have a /dev/shm of their own, which comes with this frame.
 
-    Where sessions have mounts of their own, ``scratch`` names the one whose guests have it.
+    If sessions have mounts of their own, ``scratch`` identifies the session.
     """
 
     scratch: str = ""
 
 
 class Forked(Message, frozen=True, kw_only=True):
-    """The guest's process id, as the zygote counts: its pid namespace may be its own."""
+    """A guest was forked. ``pid`` is its pid in the zygote's pid namespace. A pidfd comes along."""
 
     id: Id
     pid: int
 
 
 class ForkFailed(Message, frozen=True, kw_only=True):
-    """The OS kernel gives no process for the guest of that number; the text is for the user."""
+    """The OS kernel refused to fork the guest with this id. The text is for the user."""
 
     id: Id
     detail: Text
 
 
 class AllowFork(Message, frozen=True, kw_only=True):
-    """Let the main thread of ``pid``, a guest or one of its snapshots, fork once: a snapshot.
+    """Allow the main thread of a guest, or of one of its snapshots, to fork one snapshot.
 
-    The number is the zygote's, as in ``Forked``; None is whichever of them asks first.
+    ``pid`` is as in ``Forked``; None is whichever of these processes forks first.
     """
 
     id: Id
@@ -516,17 +529,18 @@ class AllowFork(Message, frozen=True, kw_only=True):
 
 
 class Protect(Message, frozen=True, kw_only=True):
-    """Let no cell of a guest signal its snapshot ``pid``; numbers are as in ``AllowFork``."""
+    """Refuse signals of a guest's cells to its snapshot ``pid``, which is as in ``Forked``."""
 
     id: Id
     pid: int
 
 
 class KeepOnly(Message, frozen=True, kw_only=True):
-    """The processes that a guest and its snapshots are; any other in a user's sessions is killed.
+    """Kill every process in a user's sessions, except these.
 
-    But for ``others``, which are forks, and what descends from them: those of a policy without
-    programs are in the same session. Numbers are the zygote's, as in ``Forked``.
+    ``pids`` are the guest and its snapshots. ``others`` are forks, which go on together with their
+    descendants: if the policy allows no programs, they are in the same session. Pids are as in
+    ``Forked``. Forks that were allowed and not made are withdrawn.
     """
 
     id: Id
@@ -536,10 +550,10 @@ class KeepOnly(Message, frozen=True, kw_only=True):
 
 
 class BeginSession(Message, frozen=True, kw_only=True):
-    """Let a snapshot of a guest begin a session (setsid(2)), which is that of a ``user``.
+    """Allow a snapshot of a guest to begin a session (setsid(2)), whose user is ``user``.
 
-    What a cell has started is in its guest's session or in one that was begun from there, so that
-    everybody knows whose it is, though its parent has ended.
+    Whatever a cell starts is in its guest's session or in one begun from there. So its user is
+    known even if its parent has ended.
     """
 
     id: Id
@@ -548,24 +562,24 @@ class BeginSession(Message, frozen=True, kw_only=True):
 
 
 class EndForks(Message, frozen=True, kw_only=True):
-    """End what descends from these forks; ``ForksEnded`` with the same id says that it has."""
+    """End these forks and all their descendants. ``ForksEnded`` with the same id answers later."""
 
     id: Id
     forks: tuple[Id, ...]
 
 
 class ForksEnded(Message, frozen=True, kw_only=True):
-    """Nothing is left of the forks that a ``EndForks`` named."""
+    """No process is left of the forks that an ``EndForks`` named."""
 
     id: Id
 
 
 class Narrow(Message, frozen=True, kw_only=True):
-    """Make the locks of a narrower plan ready for a copy, which asks for them when it takes over.
+    """Prepare the locks of a narrower plan for copy ``pid``, which asks for them at its takeover.
 
-    ``id`` and ``pid`` are as in ``KeepOnly``. It gets them alone: before it does, whatever else is
-    in its sessions is killed; one that is to be a ``fork`` leaves the others as
-    they are. It has so many ``rulesets``. ``Narrowed`` repeats the ``ticket``.
+    Before the copy gets them, all other processes in its sessions are killed, unless the copy
+    becomes a ``fork``. ``rulesets`` is how many Landlock rulesets the copy has. ``Narrowed``
+    with the same ``ticket`` answers.
     """
 
     id: Id
@@ -577,42 +591,43 @@ class Narrow(Message, frozen=True, kw_only=True):
 
 
 class Refresh(Message, frozen=True, kw_only=True):
-    """Have layers forget the names that they have looked up: the user may have changed files.
+    """Make layers forget the names that they have looked up: the user may have changed files.
 
-    The host asks before a cell that begins ``PAUSE`` after the one before it; ``Refreshed`` with
-    the same id answers.
+    The host sends this before a cell if the last one ended ``PAUSE`` ago or earlier. ``Refreshed``
+    with the same id answers.
     """
 
     id: Id
 
 
 class Refreshed(Message, frozen=True, kw_only=True):
-    """Layers have forgotten them, or why they could not be made to."""
+    """Layers have forgotten the names, or ``failure`` says why not."""
 
     id: Id
     failure: Name = ""
 
 
 class Ping(Message, frozen=True, kw_only=True):
-    """Say that you still do what you are told: ``Obeyed`` does."""
+    """Ask the zygote for a sign of life, which is ``Obeyed``."""
 
 
 class Obeyed(Message, frozen=True, kw_only=True):
-    """The zygote has taken up what the host sent, one of these for each frame, in their order.
+    """The zygote has taken up a message of the host. It sends one for each message, in order.
 
-    After what it answered at once, if anything. ``Prepare`` is obeyed when guests can be forked.
+    It comes after the message's own immediate answer, if there is one. For ``Prepare`` it is sent
+    when guests can be forked.
     """
 
 
 class Quit(Message, frozen=True, kw_only=True):
-    """Kill all guests and go; their folder stays, for those of the zygote that comes next."""
+    """Kill all guests and end. Their folder stays, for the next zygote's guests."""
 
 
 class Reaped(Message, frozen=True, kw_only=True):
-    """A guest ended, or an orphan of a guest's; ``status`` is as ``os.waitpid`` gives it.
+    """A guest, or an orphan of a guest, has ended. ``status`` is as from ``os.waitpid``.
 
-    ``session`` is what it was in, as the zygote calls that, and ``seconds`` the processor time that
-    it took, with that of all that it waited for.
+    ``session`` is the process's session, by its number in the zygote's pid namespace. ``seconds``
+    is the processor time of the process and of all children that it has reaped.
     """
 
     pid: int
@@ -622,10 +637,10 @@ class Reaped(Message, frozen=True, kw_only=True):
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """Processor time, in seconds, that the zygote took to answer a user, since it told of it last.
+    """Processor time that the zygote took to answer a user's calls, since it last reported it.
 
-    What a guest has others do for it is its own doing: ``id`` is the guest, and ``user`` says which
-    of its forks asked (``BeginSession``), or itself.
+    It counts for the guest, because the work was done for the guest. ``id`` is the guest; ``user``
+    is the guest itself or the fork that made the calls (``BeginSession``).
     """
 
     id: Id
@@ -634,9 +649,9 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class Sessions(Message, frozen=True, kw_only=True):
-    """The sessions of a guest, as the zygote calls them, when one more begins, and whose each is.
+    """The sessions of a guest, by their numbers, each with its user. Sent before one more begins.
 
-    It is not begun before this is sent. Those in which nothing is any more may be missing.
+    Sessions in which no process is left may be missing.
     """
 
     id: Id
@@ -644,7 +659,7 @@ class Sessions(Message, frozen=True, kw_only=True):
 
 
 class Narrowed(Message, frozen=True, kw_only=True):
-    """The locks that ``Narrow`` asks for are ready, or on the copy, or why they can't be."""
+    """The locks that ``Narrow`` asks for are ``ready``, or else on the copy; or they failed."""
 
     ticket: Id
     ready: bool = False
@@ -652,7 +667,7 @@ class Narrowed(Message, frozen=True, kw_only=True):
 
 
 class ZygoteFailed(Message, frozen=True, kw_only=True):
-    """The zygote could not prepare; the text is for the user."""
+    """The zygote could not prepare, and ends. The text is for the user."""
 
     detail: Text
 
@@ -661,21 +676,21 @@ class ZygoteFailed(Message, frozen=True, kw_only=True):
 
 
 class Template(Struct, frozen=True, kw_only=True):
-    """What a cell names that is a template: ``state`` is JSON data, and stays data."""
+    """The template that a cell names. ``state`` is JSON data, never run as code."""
 
     name: Name
     state: Any = None
 
 
 class Granted(Struct, frozen=True, kw_only=True):
-    """Imports that the user approved of: modules by their public names, packages as they are."""
+    """Imports that the user has approved: modules by their public names only, packages raw."""
 
     modules: tuple[Name, ...] = ()
     packages: tuple[Name, ...] = ()
 
 
 class View(Struct, frozen=True):
-    """A view of the host's, as ``%usage 3`` asks for it, and what is said of it."""
+    """A view that the host shows, such as ``%usage 3``, and the argument."""
 
     name: str
     argument: str
@@ -684,9 +699,9 @@ class View(Struct, frozen=True):
 class Execute(OfSubshell, frozen=True, kw_only=True):
     """Run one admitted cell. ``source`` is transformed, ``raw`` is what the user typed.
 
-    With a ``template``, ``source`` is that template's: it runs in a namespace of its own, and then
-    its ``run(state)``. With a ``view`` there is no source, and nothing of the session's runs.
-    ``granted`` is all that was approved of and counts in this cell.
+    With a ``template``, ``source`` is the template's. It runs in a namespace of its own, followed
+    by its ``run(state)``. With a ``view`` there is no source, and no code of the session runs.
+    ``granted`` are all approved imports that count in this cell.
     """
 
     id: Id
@@ -700,11 +715,11 @@ class Execute(OfSubshell, frozen=True, kw_only=True):
     template: Template | None = None
     view: View | None = None
     granted: Granted | None = None
-    #: Whether ``Done`` is to have the last expression's value.
+    #: Whether ``Done`` must have the value of the last expression.
     value: bool = False
-    #: What the front end calls the cell; callbacks of ``pre_run_cell`` are told.
+    #: The front end's id of the cell, which callbacks of ``pre_run_cell`` get.
     cell_id: str | None = None
-    #: It ran before, as the same, and a copy is to catch up: it finds no other modules now.
+    #: The cell ran before and runs again in a copy. It must not find other modules than before.
     again: bool = False
 
 
@@ -724,31 +739,31 @@ class Inspect(Query, frozen=True, kw_only=True):
 
 
 class ListVariables(Query, frozen=True, kw_only=True):
-    """List what is in the user's namespace, without running anything of it."""
+    """List the user's variables, without running any code of the user."""
 
 
 class GetVariable(Query, frozen=True, kw_only=True):
-    """Return a variable's value, without running anything of a class of the user's."""
+    """Return a variable's value, without running any code of a user's class."""
 
     name: Name
 
 
 class ShrinkImage(Query, frozen=True, kw_only=True):
-    """Return a smaller version of a picture that a cell showed, as a file of ``most`` bytes."""
+    """Return a smaller version of a cell's picture, as a file of at most ``most`` bytes."""
 
     image: bytes
     most: Size
 
 
 class SetVariables(Message, frozen=True, kw_only=True):
-    """Set all of these variables; ``Done`` says whether that went well, as of a cell, or none."""
+    """Set all of these variables, or none. ``Done`` answers, as for a cell."""
 
     id: Id
     values: dict[Name, Value]
 
 
 class Input(Message, frozen=True, kw_only=True):
-    """The answer to an ``InputRequest``; ``eof`` says that there is none."""
+    """The answer to an ``InputRequest``. ``eof`` says that nobody answers."""
 
     id: Id
     value: str
@@ -767,19 +782,19 @@ class CommIn(OfSubshell, frozen=True, kw_only=True):
 
 
 class Preload(Message, frozen=True, kw_only=True):
-    """Import these modules where they are installed: a spare guest's first request."""
+    """Import these modules if they are installed: the first request to a spare guest."""
 
     modules: tuple[Name, ...]
 
 
 class Subshells(Message, frozen=True, kw_only=True):
-    """The subshells that there are from now on, by number: each is a thread."""
+    """The numbers of the subshells that exist from now on. Each is a thread."""
 
     numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=100)]
 
 
 class ToolResult(Message, frozen=True, kw_only=True):
-    """What came of a ``ToolCall``: a value, or where ``kind`` is not empty, an error."""
+    """The answer to a ``ToolCall``: a value, or an error if ``kind`` is not empty."""
 
     id: Id
     value: msgspec.Raw = msgspec.Raw(NOTHING)
@@ -788,27 +803,27 @@ class ToolResult(Message, frozen=True, kw_only=True):
 
 
 class Snapshot(Message, frozen=True, kw_only=True):
-    """Fork a copy that waits; its channel, stdout and stderr travel with this frame."""
+    """Fork a copy that waits. Its channel, stdout and stderr come with this frame."""
 
     id: Id
 
 
 class Resume(Message, frozen=True, kw_only=True):
-    """To a copy: the guest is gone, go on in its place.
+    """Tells a copy to take over from the guest. The copy answers ``Resumed``."""
 
-    ``seed`` makes its random numbers its own. ``inputs`` are the cells that the copy has not
-    seen, by count, for ``In``. With a ``plan`` it is first to ask for the locks of that.
-    It is sent ``again`` cells that ran before, and has its own numbers behind those. Of a ``fork``
-    the guest goes on, and so do its open files; with a ``place`` it has a folder and an environment
-    of its own. It is first to begin a ``session``, where it has yet to be in one of its user's.
-    """
-
+    #: A new seed for random numbers, used after the cells that are run again.
     seed: bytes
+    #: How many cells will be run again first.
     again: Size = 0
+    #: Cells that ran after the copy was forked, by count, for ``In``.
     inputs: list[tuple[int, str]] = []
+    #: A narrower plan, whose locks the copy must ask for.
     plan: Plan | None = None
+    #: A folder and an environment of the copy's own, if it becomes the guest of a fork.
     place: SessionSetup | None = None
+    #: The guest itself goes on, so its open files must not be set back.
     fork: bool = False
+    #: The copy must begin a session, because it is not yet in one of its user.
     session: bool = False
 
 
@@ -816,7 +831,7 @@ class Resume(Message, frozen=True, kw_only=True):
 
 
 class Ready(Message, frozen=True, kw_only=True):
-    """Sent once, before the first user byte. Later claims about locks count for nothing."""
+    """The guest has taken its locks. Sent once, before it runs any code of the user."""
 
     report: LockReport
 
@@ -829,34 +844,37 @@ class NotReady(Message, frozen=True, kw_only=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """What came of a probe: it was refused, with its control; it passed; or neither was seen."""
+    """The outcome of a probe: refused while its control worked, passed, or neither was seen."""
 
     outcome: Literal["refused", "passed", "unwitnessed"]
     detail: Name = ""
 
 
 class TrialResults(Message, frozen=True, kw_only=True):
-    """Last frame of a guest with a trial: each probe by name."""
+    """The last frame of a guest with a trial: the outcome of each probe, by name."""
 
     results: Annotated[dict[Name, Attempt], msgspec.Meta(max_length=1_000)]
 
 
 class SnapshotReady(Message, frozen=True, kw_only=True):
-    """First frame of a copy: it waits. ``connections`` are how many of the guest's it dropped."""
+    """The first frame of a copy: it waits. ``connections`` is how many connections it dropped.
+
+    A waiting copy that has forked another one also sends this.
+    """
 
     id: Id
     connections: Count = 0
 
 
 class SnapshotFailed(Message, frozen=True, kw_only=True):
-    """No copy could be made: the number of the error, as errno(3) has them."""
+    """No copy could be made, for the reason ``errno`` (errno(3))."""
 
     id: Id
     errno: Errno
 
 
 class Resumed(Message, frozen=True, kw_only=True):
-    """A copy has taken over; what it could not take along, as it says itself."""
+    """A copy has taken over. The fields are what it says that it has lost: names and numbers."""
 
     threads: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
     tasks: Count = 0
@@ -865,16 +883,16 @@ class Resumed(Message, frozen=True, kw_only=True):
 
 
 class Preloaded(Message, frozen=True, kw_only=True):
-    """The modules of ``Preload`` are imported; ``same``: as a cell would have found them."""
+    """The modules of ``Preload`` are imported. ``same``: a cell's import would give the same."""
 
     same: bool
 
 
 class Began(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """The guest has taken up a request.
+    """The guest has begun a request.
 
-    ``interrupted``: it may have been since the request before. An interrupt that was sent and is
-    not reported here is still to come, and hits this one.
+    ``interrupted``: an interrupt may have come since the request before. An interrupt that was sent
+    and is not reported here is still to come, and will hit this request.
     """
 
     id: Id
@@ -882,22 +900,22 @@ class Began(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Awaits(Message, frozen=True, kw_only=True):
-    """A cell of the main shell awaits from here on: comm messages are taken up meanwhile."""
+    """A cell of the main shell awaits from now on. Comm messages are handled meanwhile."""
 
     id: Id
 
 
 class Queued(Message, frozen=True, kw_only=True):
-    """A request was read beside an answer, while the main thread is busy, which takes it later."""
+    """A request was read while the main thread is busy, which will take it later."""
 
     id: Id
 
 
 class Stream(OfSubshell, frozen=True, kw_only=True, omit_defaults=True):
-    """Text for stdout or stderr, of the cell with this number; 0 is whichever runs.
+    """Text for stdout or stderr, of the cell with this number; 0 is the cell that runs.
 
-    A task that a cell started may write when another cell runs. ``late``: so does a thread of some
-    earlier cell.
+    A task of an earlier cell may write while another cell runs. ``late``: the text is a thread's,
+    which some earlier cell has left running.
     """
 
     name: StreamName
@@ -907,7 +925,10 @@ class Stream(OfSubshell, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Display(OfOutput, frozen=True, kw_only=True):
-    """A mime bundle to show, or to replace an earlier one with; ``cell`` is as in ``Stream``."""
+    """A mime bundle to show, or if ``update``, one that replaces an earlier one.
+
+    ``cell`` is as in ``Stream``.
+    """
 
     data: Bundle
     metadata: dict[str, Any] = {}
@@ -930,13 +951,13 @@ class Clear(OfOutput, frozen=True, kw_only=True):
 
 
 class FailedCall(Struct, frozen=True):
-    """A call that a cell was refused, as its guest says: advice for the words of a card.
+    """A call of a cell that was refused, as the guest says. Advice only, for the words of a card.
 
-    ``target`` is the path, without links, or ``host:port``; either may be missing. That of a
-    ``process`` is the program, or the folder that it was to start in. An ``import`` is one of a
-    module that lies in the folder that cells run in, where imports don't look. A file was to be
-    written, made or removed if it ``writes``; with ``in_folder`` the target is the folder in which
-    it was to be made. ``size`` is the bytes of ``memory`` that were asked for, as far as known.
+    ``target`` is the path, without links, or ``host:port``; it may be missing. For a ``process`` it
+    is the program, or the folder in which the program should start. An ``import`` is that of a
+    module in the folder that cells run in, where imports don't look. ``writes``: the file should be
+    written, made or removed. ``in_folder``: the target is the folder in which it should be made.
+    ``size`` is how many bytes of ``memory`` were wanted, as far as known.
     """
 
     kind: Literal["database", "file", "import", "memory", "network", "process", "signal", "thread"]
@@ -948,23 +969,23 @@ class FailedCall(Struct, frozen=True):
 
 
 class Error(OfOutput, frozen=True, kw_only=True):
-    """An exception that was shown, and the call that it came from.
+    """An exception that was shown, and the refused call behind it.
 
-    That of ``Done`` ended the cell.
+    The one in ``Done`` has ended the cell.
     """
 
     ename: Text
     evalue: Text
     traceback: list[Text]
     failed_call: FailedCall | None = None
-    #: A magic or a handler of the cell's own has shown it, by other means.
+    #: It was not shown by this message: a magic or a handler of the cell has shown it otherwise.
     is_shown: bool = False
-    #: Raised while something was formatted to be shown, which is not shown whole then.
+    #: It was raised while an output was being formatted, which is then incomplete.
     of_display: bool = False
 
 
 class InputRequest(Message, frozen=True, kw_only=True):
-    """input() or getpass() waits for the user; ``mark`` is as in ``OfOutput``."""
+    """input() or getpass() waits for the user. ``mark`` is as in ``OfOutput``."""
 
     id: Id
     mark: Size = 0
@@ -973,7 +994,7 @@ class InputRequest(Message, frozen=True, kw_only=True):
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """A cell ended. ``error`` is set when it failed; what it printed stands before ``mark``."""
+    """A cell has ended. ``error`` is set if it failed. All its text stands before ``mark``."""
 
     id: Id
     mark: Size = 0
@@ -981,15 +1002,15 @@ class Done(Message, frozen=True, kw_only=True):
     user_expressions: dict[Name, dict[str, Any]] = {}
     payload: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
-    #: What the cell read from disk.
+    #: Bytes that the cell read from disk.
     read_bytes: Size = 0
-    #: As far as was seen, it did nothing that would come out otherwise a second time.
+    #: As far as was seen, the cell would come out the same if it ran again.
     repeatable: bool = False
-    #: Source files that were compiled since the last such list, as there was no byte code.
+    #: Source files that were compiled since the last such list, because they have no byte code.
     compiled: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_COMPILED)] = ()
-    #: The last expression's value, encoded, where that was asked for and is data.
+    #: The value of the last expression, encoded, if it was asked for and is data.
     value: bytes = NOTHING
-    #: How the last program that ``!`` ran and that failed ended; negative for a signal, 0 for none.
+    #: Status of the last program of ``!`` that failed; negative for a signal, 0 for none.
     program_status: Annotated[int, msgspec.Meta(ge=-128, le=255)] = 0
 
 
@@ -1003,13 +1024,13 @@ class Completed(QueryReply, frozen=True, kw_only=True):
 
 
 class Inspected(QueryReply, frozen=True, kw_only=True):
-    """What was found; an empty bundle means nothing was."""
+    """A description of the object; an empty bundle if there is none."""
 
     data: Bundle
 
 
 class Variable(Struct, frozen=True, kw_only=True):
-    """A name in the user's namespace; ``shape`` is in words, ``size`` bytes, 0 where not known."""
+    """A variable of the user. ``shape`` is in words; ``size`` is 0 if unknown."""
 
     name: Name
     type: Name
@@ -1018,21 +1039,21 @@ class Variable(Struct, frozen=True, kw_only=True):
 
 
 class Variables(QueryReply, frozen=True, kw_only=True):
-    """The first variables by name, and how many more there are."""
+    """Variables in the order of their names, and how many more there are."""
 
     variables: Annotated[tuple[Variable, ...], msgspec.Meta(max_length=1_000)] = ()
     more: Count = 0
 
 
 class VariableValue(QueryReply, frozen=True, kw_only=True):
-    """A variable's value, or why there is none to be had."""
+    """A variable's value, or why it can't be had."""
 
     value: Value | None = None
     why: Name = ""
 
 
 class ShrunkImage(QueryReply, frozen=True, kw_only=True):
-    """A PNG or JPEG file; empty where none could be made."""
+    """A PNG or JPEG file; empty if none could be made."""
 
     image: bytes = b""
 
@@ -1043,21 +1064,22 @@ class CommOut(OfOutput, frozen=True, kw_only=True):
     kind: CommKind
     content: dict[str, Any]
     metadata: dict[str, Any] = {}
-    #: Each is a part of a message for front ends, which costs them something when it is empty, too.
+    #: Bounded in number, because each is a part of a message, which costs front ends something
+    #: even if it is empty.
     buffers: Annotated[list[bytes], msgspec.Meta(max_length=10_000)] = []
 
 
 class Breach(Message, frozen=True, kw_only=True):
-    """User code got around the guards and tried this operation; the guest ends after this frame."""
+    """User code got around the guards and tried an operation. The guest ends after this frame."""
 
     operation: Name
 
 
 class Show(OfOutput, frozen=True, kw_only=True):
-    """The magic ``what`` ran: the host shows its table, or a page, here.
+    """The magic ``what`` ran: the host shows its table, or a page, at this place.
 
-    It is one of those that ``analysis.magic_table`` has as shown by the host: any other is a
-    violation. ``argument`` is what was typed behind it.
+    ``analysis.magic_table`` says which magics the host shows; any other is a violation.
+    ``argument`` is what was typed after the magic.
     """
 
     what: Name
@@ -1065,13 +1087,13 @@ class Show(OfOutput, frozen=True, kw_only=True):
 
 
 class NotThere(OfSubshell, frozen=True, kw_only=True):
-    """A cell looked for this and was told that it is not there, which raises nothing: advice.
+    """A cell looked for something in vain, without an error. Advice only.
 
-    A ``folder`` that was searched, and a ``file`` that was asked for, by their paths; a
-    ``variable`` of the environment, by its name. An ``argument`` is a path on the command line of a
-    program that failed, which may have been to write there; a ``word`` is one that may be a path.
-    ``direct`` says that no library looked on the cell's behalf, ``seen`` that there is something
-    at the path, as cells see it.
+    ``kind`` is what: a ``folder`` that was searched or a ``file`` that was asked for, by path; a
+    ``variable`` of the environment, by name; an ``argument``, a path on the command line of a
+    program that failed; a ``word`` of a command line that may be a path. ``direct``: the cell
+    itself looked, not a library on its behalf. ``seen``: there is something at the path, as cells
+    see it. ``writes``: the program may have wanted to write there.
     """
 
     kind: Literal["argument", "file", "folder", "variable", "word"]
@@ -1082,10 +1104,11 @@ class NotThere(OfSubshell, frozen=True, kw_only=True):
 
 
 class ToolCall(OfSubshell, frozen=True, kw_only=True):
-    """Call a tool. The id is the guest's own; ``arguments`` are an array and a map, encoded.
+    """Call a tool. The guest chooses the id.
 
-    They are not decoded on their way to whoever runs the tool. ``cell`` is the number of the cell
-    that calls, as its guest says, with the cell's tasks; 0 for a thread, of which nobody knows.
+    ``arguments`` are an array and a map, encoded, which only the process that runs the tool
+    decodes. ``cell`` is the number of the calling cell, its tasks included, as the guest says; 0 if
+    a thread calls, whose cell is unknown.
     """
 
     id: Id
@@ -1095,26 +1118,29 @@ class ToolCall(OfSubshell, frozen=True, kw_only=True):
 
 
 class ToolWithdrawn(Message, frozen=True, kw_only=True):
-    """Nobody waits any more for the answer to this ``ToolCall``."""
+    """The guest no longer waits for the answer to the ``ToolCall`` with this id."""
 
     id: Id
 
 
 class Undo(Message, frozen=True, kw_only=True):
-    """``%undo`` ran: when its cell has ended, the host steps back over this many before it."""
+    """``%undo`` ran: when its cell has ended, the host undoes so many cells before it."""
 
     steps: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
 class Checkpoint(Message, frozen=True, kw_only=True):
-    """``%checkpoint`` ran, or ``%restore``: when its cell has ended, the host does as it says."""
+    """``%checkpoint`` or ``%restore`` ran: the host carries it out when its cell has ended."""
 
     name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)]
     restores: bool = False
 
 
 class Branch(Message, frozen=True, kw_only=True):
-    """``%branch`` ran: go to a branch, begun at ``start`` or here, or drop it; else list them."""
+    """``%branch`` ran: the host goes to a branch or drops it, or without a name lists all.
+
+    A new branch begins at the checkpoint ``start``, or here.
+    """
 
     name: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] | None = None
     start: Annotated[str, msgspec.Meta(pattern=CHECKPOINT_NAME)] | None = None

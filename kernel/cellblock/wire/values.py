@@ -1,8 +1,11 @@
-"""Values that cross between cells and tools: data, by exact types, and nothing that is called.
+"""Values that cross between cells and tools: data of exact types, of which nothing is called.
 
 None, bool, int of 64 bits, float, str and bytes cross as they are; lists, tuples and sets as
 lists; dicts with str keys as dicts. Dates and times cross as ISO texts, durations as seconds,
-Decimal and UUID as texts: a tool's type hints make them again.
+Decimal and UUID as texts, of which a tool's type hints make objects again.
+
+``plain`` makes such data of a value, ``encode`` encodes it within a bound. ``checked`` decodes and
+checks a peer's value; ``decode`` decodes one that is trusted to be bounded.
 """
 
 from __future__ import annotations
@@ -22,16 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-#: Levels of containers within each other.
+#: Most levels of nested containers.
 MAX_DEPTH: Final = 64
-#: Items and bytes of a cell's last value that comes with its result.
+#: Most items and bytes of a cell's last value that is sent with its result.
 SMALL: Final = 10_000
 SMALL_BYTES: Final = 1 << 20
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _LISTS: Final = (list, tuple, set, frozenset)
 _KEYS: Final = frozenset({str})
-#: Subclasses of these are taken for what they are below: numpy's scalars, pandas' times, named
-#: tuples, counters. Called by the type itself, so that no method of a subclass is.
+#: Base classes and how to make data of their subclasses: numpy's scalars, pandas' times, named
+#: tuples, counters. The functions are the base class's own, so that no method of a subclass is
+#: called.
 _BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (str, str.__str__),
     (int, int.__int__),
@@ -42,6 +46,7 @@ _BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (list, lambda value: list(list.__iter__(value))),
     (tuple, lambda value: list(tuple.__iter__(value))),
 )
+#: The same for exact types.
 _SIMPLER: Final[dict[type, Callable[[Any], Any]]] = {
     bytearray: bytes,
     dt.date: dt.date.isoformat,
@@ -60,7 +65,7 @@ def _no_extension(_code: int, _data: memoryview) -> None:
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=_no_extension).decode
 
-#: What of a library's kind of table or column is data, so that an error can say so.
+#: By a library's type of table or column: the method that returns data, for an error's text.
 _DATA_OF: Final = {
     ("pandas", "DataFrame"): "to_dict('records')",
     ("pandas", "Series"): "tolist()",
@@ -72,18 +77,18 @@ _DATA_OF: Final = {
 
 
 def not_data(kind: type) -> TypeError:
-    """Return the error for a value of a type that does not cross; of a table, what does."""
+    """Return the error for a value whose type does not cross. For a table it says what does."""
     names = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
-    data = next((f": pass its {_DATA_OF[one]}" for one in names if one in _DATA_OF), "")
+    data = next((f": pass its {_DATA_OF[name]}" for name in names if name in _DATA_OF), "")
     return TypeError(f"{kind.__name__} is no data that crosses{data}")
 
 
 def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
-    """Return ``value`` in the types that cross; ``other`` may make such a value of another type.
+    """Return ``value`` as data of the types that cross.
 
-    What ``other`` has made an extension of stays one, such as a table (``wire.arrays``).
-
-    Raises TypeError for what is no data, ValueError for what is too deep.
+    ``other`` is called for values of unknown types, and may return data or an extension, which is
+    kept as it is (a table, see ``wire.arrays``). ``depth`` is how deep ``value`` is nested. Raises
+    TypeError if the value is not data, ValueError if it is nested too deep.
     """
     kind = type(value)
     if kind in _SCALARS or kind is msgspec.msgpack.Ext:
@@ -104,9 +109,10 @@ def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0)
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is one of pandas' for what is missing.
+    """Return whether a value is one of pandas' values for missing data.
 
-    ``NaT`` is a datetime by its class, and the first day of year 1 by what datetime makes of it.
+    ``NaT`` needs this: by its class it is a datetime, of which ``isoformat`` makes the first day of
+    the year 1.
     """
     pandas = sys.modules.get("pandas")
     return pandas is not None and any(value is getattr(pandas, name, ()) for name in ("NaT", "NA"))
@@ -128,51 +134,63 @@ def _dict(value: dict[Any, Any], other: Callable[[Any], Any] | None, depth: int)
 
 
 def of_numpy(value: Any) -> Any:
-    """Return data for a value of numpy's, or an array of pandas' own, for ``plain``.
+    """Return data for a value of numpy, or an extension array of pandas. Made for ``plain``.
 
-    ``unique`` of a column of texts is such an array, where it was one of numpy's. Raises TypeError.
+    In newer versions of pandas, ``unique`` of a column of texts is such an array. Raises TypeError
+    for other values.
     """
-    kind, numpy = type(value), sys.modules.get("numpy")
+    kind = type(value)
+    numpy = sys.modules.get("numpy")
     for base in () if numpy is None else (numpy.generic, numpy.ndarray):
         if issubclass(kind, base):
             return base.tolist(value)
     extensions: Any = sys.modules.get("pandas.api.extensions")
     if extensions is not None and issubclass(kind, extensions.ExtensionArray):
         items = extensions.ExtensionArray.tolist(value)
-        if value.dtype.kind == "f":  # as in one of numpy's
+        if value.dtype.kind == "f":  # NaN is a number there, as in numpy's arrays
             return items
-        # What is missing among texts is NaN, too, and no number is meant.
+        # Missing texts are NaN, too, but mean no number.
         return [None if gone else item for item, gone in zip(items, value.isna(), strict=True)]
     raise not_data(kind)
 
 
 def encode_small(value: Any) -> bytes:
-    """Encode a value of few items, which are counted first. Raises TypeError, ValueError."""
+    """Encode a value if it has few items, which are counted first.
+
+    Raises TypeError, and ValueError for a larger one.
+    """
     if not _is_small(value):
         raise ValueError(f"it has more than {SMALL:,} items")
     return bytes(encode(plain(value, of_numpy), SMALL_BYTES, "Sandbox.get"))
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether a value has few items, a text one for each 128 characters of it."""
-    found, left = 0, [value]
-    while left and found <= SMALL:
-        one = left.pop()
-        kind, found = type(one), found + 1
-        if (text := next((of for of in (str, bytes) if issubclass(kind, of)), None)) is not None:
-            found += text.__len__(one) >> 7
-        for of in (*_LISTS, dict):
-            if issubclass(kind, of) and found + of.__len__(one) <= SMALL:
-                left += dict.values(one) if of is dict else of.__iter__(one)
-            elif issubclass(kind, of):
+    """Return whether a value has few items. A text counts as one for each 128 characters.
+
+    Calls the base classes' methods only, none of a subclass.
+    """
+    count = 0
+    waiting = [value]
+    while waiting and count <= SMALL:
+        item = waiting.pop()
+        kind, count = type(item), count + 1
+        if (
+            text := next((base for base in (str, bytes) if issubclass(kind, base)), None)
+        ) is not None:
+            count += text.__len__(item) >> 7
+        for base in (*_LISTS, dict):
+            if issubclass(kind, base) and count + base.__len__(item) <= SMALL:
+                waiting += dict.values(item) if base is dict else base.__iter__(item)
+            elif issubclass(kind, base):
                 return False
-    return found <= SMALL
+    return count <= SMALL
 
 
 def encode(value: Any, most: int, field: str = "tool_max_bytes") -> msgspec.Raw:
-    """Encode what ``plain`` returned. Raises ValueError for what is beyond 64 bits, or ``most``.
+    """Encode data that ``plain`` has returned, in at most ``most`` bytes.
 
-    ``field`` is what of the policy sets that.
+    ``field`` names the setting of that bound in errors. Raises ValueError if the data is larger, or
+    has an int of more than 64 bits.
     """
     try:
         encoded = _encode(value)
@@ -190,7 +208,7 @@ def encode(value: Any, most: int, field: str = "tool_max_bytes") -> msgspec.Raw:
 
 
 def checked(encoded: bytes, most: int) -> Any:
-    """Return a value that a peer encoded. Raises ValueError for what ``plain`` never made."""
+    """Decode a value of a peer. Raises ValueError unless ``plain`` could have made it."""
     if len(encoded) > most:
         raise ValueError(f"what came has more than {most:,} bytes")
     try:
@@ -201,9 +219,5 @@ def checked(encoded: bytes, most: int) -> Any:
 
 
 def decode(raw: msgspec.Raw) -> Any:
-    """Return the value.
-
-    Raises msgspec.DecodeError, ValueError for what ``plain`` never made, or RecursionError for
-    what is too deep.
-    """
+    """Decode a value. Raises msgspec.DecodeError, ValueError, RecursionError if it is invalid."""
     return _decode(raw)

@@ -14,4 +14,4 @@ def test_where_it_is_not_granted_a_tool_may_be_called_llm_or_a_stub_says_so():
     (stub,) = build().values()
     assert [name for name in dir(stub) if not name.startswith("_")] == ["acall", "achat", "chat"]
     assert "does not grant it" in stub.chat.__doc__
-    assert host_services._made == []
+    assert host_services._granted_llm == []

@@ -1,25 +1,28 @@
-"""Confinement: what a guest does to itself before the first user byte.
+"""Confinement: the locks that a guest takes before it runs the first byte of a user's code.
 
-Invariant: every lock is taken by the one thread there is, none can be taken back, and a guest
-whose required locks are not all achieved runs nothing (promise P5). The order matters: dropping
-capabilities first means that nothing after it is exempt; no_new_privs comes before Landlock and
-seccomp, which need it; seccomp comes last, because it refuses the calls that the others are. One
-resource limit waits for it: behind a gate, open files are limited once the gate's listener is sent
+``confine`` takes them in a new guest, ``confine_zygote`` those of the zygote, before it imports
+what a policy names. Both are called by the package ``guest`` alone.
+
+Invariant: the process has one thread when it takes a lock, no lock can be undone, and a guest that
+has not achieved all required locks runs nothing (promise P5). The order matters: capabilities are
+dropped first, so that no later lock exempts a privileged process; no_new_privs comes before
+Landlock and seccomp, which need it; seccomp comes last, because it refuses the calls that the other
+locks are made of. Behind a gate, the limit on open files waits until the gate's listener is sent
 (``process.limit_files`` says why).
 
 - ``process``: a fork's first steps, capabilities and resource limits;
 - ``landlock``: files and TCP ports;
-- ``seccomp``: the filter that is compiled from the tables ``arch`` and ``syscalls``;
-- ``notify``: the gate: calls that the zygote decides;
-- ``witness``: sees the locks hold, by attempts of ``guest.probes``;
-- ``layer``: what a zygote mounts before its locks: overlays over staged roots;
-- ``own_network``: a network that a session has to itself, with listed hosts as neighbours;
-- ``session_mounts``: mounts of one session, where guests of several are forked from one zygote;
-- ``aside``: a descriptor that a child of the zygote makes, within a time;
+- ``seccomp``: the system call filter, compiled from the tables ``arch`` and ``syscalls``;
+- ``notify``: the gate, which lets the zygote decide some calls;
+- ``witness``: checks that the locks hold, by attempts from ``guest.probes``;
+- ``layer``: overlays over staged roots, which a zygote mounts before its locks;
+- ``own_network``: a network for one session alone, with listed hosts as neighbours;
+- ``session_mounts``: mounts for each session, if one zygote forks guests of several sessions;
+- ``aside``: has a child of the zygote make a descriptor, within a time;
 - ``libc``: makes the system calls.
 
-May import the standard library, msgspec, ``wire`` and ``descriptors``, and of ``guest`` those
-attempts, ``mounting`` and ``violations``.
+May import the standard library, msgspec, ``wire`` and ``descriptors``, and of ``guest`` the modules
+``probes``, ``mounting`` and ``violations``.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOCKS", "ConfineError", "close_inherited", "confine", "confine_zygote", "prepare"]
 
-#: What a backend has put around the zygote, and a guest can only look at. Looked at first.
+#: Locks that a backend has put around the zygote. A guest only checks these, and does so first.
 AROUND: Final = ("namespaces", "container")
 #: Every lock that a guest takes, in the order in which they are taken.
 LOCKS: Final = (
@@ -54,19 +57,19 @@ LOCKS: Final = (
     "landlock",
     "seccomp",
 )
-#: Beside the locks, a report says under this name what was seen to be refused.
+#: Entry of a report, beside the locks: the probes that were refused.
 WITNESS: Final = "witness"
-#: Likewise, under this name, that the guest is under the gate.
+#: Entry of a report, beside the locks: the guest is behind the gate.
 GATE: Final = "gate"
 _GATED: Final = ", behind a gate"
-#: Statements travel in a frame of bounded names.
+#: Characters of a statement: as many as a ``Name`` in a frame may have.
 _LONGEST_STATEMENT: Final = 1_000
 
 
 def prepare(plan: Plan) -> None:
-    """Do ahead, in the zygote, what does not depend on the guest: compile the filter.
+    """Compile the guests' system call filter ahead, in the zygote, which each fork then has.
 
-    That of guests behind a gate: where there can be none, each compiles its own.
+    Compiles that of guests behind a gate. If no gate can be set up, each guest compiles its own.
     """
     machine = arch.current()
     if machine is not None and "seccomp" in plan.locks:
@@ -81,12 +84,14 @@ def confine(
 ) -> LockReport:
     """Take every lock in ``plan.locks`` and report how each came out.
 
-    Call it in the freshly forked guest, before any thread exists. With ``hand_over``, which is
-    given the listener's descriptor and sends it to the zygote, the guest is under the gate
-    (``notify``); the zygote must answer from then on, or this never returns. ``highest_abi``
-    makes tests on a new OS kernel behave as on an old one. Raises ConfineError if a lock that
-    ``plan.required`` names was not achieved, or is not known, or a second thread exists; the
-    caller must then end the process.
+    Call it in the newly forked guest, before any thread exists. ``hand_over`` must send the gate's
+    listener, whose descriptor it gets, to the zygote. The guest is then behind the gate
+    (``notify``), and this function never returns if the zygote doesn't answer from then on. Without
+    ``hand_over`` there is no gate. ``highest_abi`` makes tests on a new OS kernel behave as on an
+    old one.
+
+    Raises ConfineError if a lock that ``plan.required`` names was not achieved or is not known, or
+    if a second thread exists. The caller must then end the process.
     """
     for lock in (*plan.required, *plan.locks):
         if lock not in (*AROUND, *LOCKS):
@@ -99,7 +104,8 @@ def confine(
     outcome = _Outcome(plan)
     for lock, take in _locks(plan, hand_over, highest_abi):
         outcome.take(lock, take)
-    # What the namespaces' lock looked for is what it is, so its statement is what was witnessed.
+    # Taking the lock "namespaces" already consists of looking for names that must not be there. So
+    # there is nothing more to try, only to be named.
     outcome.witness("namespaces", lambda: "names" if plan.unseen else "")
     for lock in ("landlock", "seccomp"):
         outcome.witness(lock, partial(witness.see, lock, plan))
@@ -109,15 +115,17 @@ def confine(
 
 
 def confine_zygote(plan: Plan, *, around: bool) -> None:
-    """Take, in a zygote, what all of its guests are under: ``plan`` is the widest of theirs.
+    """Take, in a zygote, the locks of its guests. ``plan`` is the widest plan of these.
 
-    Less what it takes to be one (``syscalls.ZYGOTE``), and less a limit on open files, of which it
-    has some for each guest. ``around`` says that namespaces show it no more than that, so that no
-    Landlock is needed; it then removes what guests leave. Raises ConfineError as ``confine`` does.
+    The zygote keeps the calls that its work takes (``syscalls.ZYGOTE``), and has no limit on open
+    files, as it holds some for each guest. ``around`` says that namespaces show the zygote no more
+    than its guests may see: then it needs no Landlock, and may remove files that guests leave.
+    Raises ConfineError as ``confine`` does.
     """
-    machine, outcome = arch.current(), _Outcome(plan)
+    machine = arch.current()
+    outcome = _Outcome(plan)
     if machine is None:
-        return  # no guest will be ready
+        return  # no guest can take its locks either, so none will be ready
     version = min(landlock.abi(machine), plan.highest_abi or landlock.HIGHEST_KNOWN_ABI)
     grants = replace(_grants(plan, version, gated=True), zygote=True, removing=around)
     grants = replace(grants, entering=plan.own_mounts)
@@ -132,35 +140,44 @@ def confine_zygote(plan: Plan, *, around: bool) -> None:
 
 
 class _Outcome:
-    """How the locks of a plan came out, so far."""
+    """The outcome of a plan's locks, as far as they have been tried."""
 
     def __init__(self, plan: Plan) -> None:
-        self._planned, self._required = plan.locks, plan.required
+        self._planned = plan.locks
+        self._required = plan.required
         self.achieved: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
     def take(self, lock: str, take: Callable[[], str]) -> None:
-        """Take a lock, or the rest of it, if it is planned and has not failed.
+        """Take a lock, or one more part of it, if it is planned and has not failed.
 
-        Raises ConfineError if it fails and is required.
+        ``take`` returns a statement for the report. Raises ConfineError if a required lock fails.
         """
         if lock in self._planned and lock not in self.failed:
-            before, statement = self.achieved.pop(lock, ""), self._try(lock, take)
+            before = self.achieved.pop(lock, "")
+            statement = self._try(lock, take)
             if statement is not None:
                 self.achieved[lock] = ", ".join(filter(None, (before, statement)))
 
     def witness(self, lock: str, look: Callable[[], str]) -> None:
-        """Look whether a lock holds that was taken; one that does not is not achieved."""
+        """Check that a lock that was taken holds. If it doesn't, it counts as failed.
+
+        ``look`` returns the names of the probes that were refused.
+        """
         if lock not in self.achieved:
             return
-        seen = self._try(lock, look)
-        if seen is None:
+        refused = self._try(lock, look)
+        if refused is None:
             del self.achieved[lock]
-        elif seen:
+        elif refused:
             before = self.achieved.get(WITNESS)
-            self.achieved[WITNESS] = f"{before}, {seen}" if before else seen
+            self.achieved[WITNESS] = f"{before}, {refused}" if before else refused
 
     def _try(self, lock: str, act: Callable[[], str]) -> str | None:
+        """Call ``act``; return its statement, or None if it failed.
+
+        Raises ConfineError if it failed and the lock is required.
+        """
         try:
             return act()[:_LONGEST_STATEMENT]
         except (OSError, ValueError, LockFailed) as error:
@@ -171,7 +188,7 @@ class _Outcome:
 
 
 def _require_one_thread() -> None:
-    # Landlock (below ABI 8) and capset reach the calling thread only.
+    # Landlock (below ABI 8) and capset restrict the calling thread only.
     try:
         threads = process.thread_count()
     except OSError as error:
@@ -183,10 +200,10 @@ def _require_one_thread() -> None:
 def _locks(
     plan: Plan, hand_over: Callable[[int], None] | None, highest_abi: int
 ) -> list[tuple[str, Callable[[], str]]]:
-    """Return what takes each lock, in the order in which they are taken.
+    """Return the functions that take the locks, in the order in which they must be called.
 
-    Open files are limited between the gate, whose listener is sent, and the filter, which lets
-    nobody set limits.
+    Some locks have several parts. Open files are limited between the gate, whose listener must be
+    sent before, and the main filter, after which no limit can be set.
     """
     machine = arch.current()
     if machine is None:
@@ -224,11 +241,11 @@ def _locks(
 def _install_gate(
     machine: arch.Arch, grants: Grants, hand_over: Callable[[int], None] | None
 ) -> bool:
-    """Put this process under the gate; return whether that was possible.
+    """Put this process behind the gate; return whether that was possible.
 
-    Where a listener is above us already (a container's, say) there can be no second one (EBUSY),
-    and OS kernels before 5.0 have none (EINVAL): the main filter then refuses what the gate asks
-    about, and nothing forks, snapshots neither.
+    There can be no second listener if this process already has one above it, such as a container's
+    (EBUSY), and OS kernels before 5.0 have none (EINVAL). The main filter then refuses the calls
+    that the gate would decide, and nothing can fork, so there are no snapshots.
     """
     if hand_over is None:
         return False
@@ -246,11 +263,13 @@ def _unknown_machine() -> str:
 
 
 def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
+    """Return what the system call filter allows. ``version`` is the Landlock ABI."""
     decides = version if "landlock" in plan.locks else 0
-    # A program's first stack is put at random in the last 16 GiB of the address space and grows by
-    # RLIMIT_STACK; all else lies below that and a gap of 1 MiB (``mmap_base`` in
-    # arch/x86/mm/mmap.c of the OS kernel). How large the space is, an address on our own stack
-    # tells; where nobody knows one, no memory is moved.
+    # ``stacks`` is the address below which nothing can be a program's first stack. Linux puts that
+    # stack at random into the last 16 GiB of the address space, lets it grow by RLIMIT_STACK, and
+    # keeps all other memory below it and a gap of 1 MiB (``mmap_base`` in arch/x86/mm/mmap.c of the
+    # OS kernel). An address on our own stack tells how large the space is. If none is known,
+    # ``stacks`` is 0 and no memory may be moved.
     soft = resource.getrlimit(resource.RLIMIT_STACK)[0]
     limited = plan.limits.memory_max_bytes or 4 << 30
     grows = min(4 << 30, limited, limited if soft == resource.RLIM_INFINITY else soft)

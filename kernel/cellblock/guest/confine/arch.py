@@ -1,8 +1,10 @@
-"""The architectures that the filter knows, and the number of each system call on them.
+"""The architectures that the filter supports, and the number of each system call on them.
+
+A call that is missing from this table is refused, because the filter refuses every number that it
+does not know.
 
 Source: Linux 6.18, scripts/syscall.tbl (the generic table that arm64 uses) and
-arch/x86/entry/syscalls/syscall_64.tbl. A call that is not in the table is refused: the filter
-denies every number it does not know.
+arch/x86/entry/syscalls/syscall_64.tbl.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-#: By ``uname -m``: ``AUDIT_ARCH_*`` of <linux/audit.h> (the filter refuses calls made under any
-#: other), and the bit by which calls use another table (x32), 0 where there is none.
+#: By ``uname -m``: ``AUDIT_ARCH_*`` of <linux/audit.h>, as the filter refuses calls under any other
+#: architecture; and the bit of numbers from another table (x32), 0 if there is none.
 _MACHINES: Final = {"aarch64": (0xC00000B7, 0), "x86_64": (0xC000003E, 0x40000000)}
 KNOWN: Final = tuple(_MACHINES)
 
@@ -37,12 +39,12 @@ def named(name: str) -> Arch:
 
 
 def current() -> Arch | None:
-    """Return this machine's architecture, or None where no filter can be built for it."""
+    """Return this machine's architecture, or None if no filter can be built for it."""
     machine = os.uname().machine
     return named(machine) if machine in KNOWN else None
 
 
-#: Sorted by name; each call's number on aarch64 and on x86_64, None where it is not.
+#: Sorted by name: each call's number on aarch64 and on x86_64, None if it does not exist there.
 _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "_sysctl": (None, 156),
     "accept": (202, 43),

@@ -1,7 +1,8 @@
-"""A descriptor that a child of the zygote makes, within a time.
+"""Has a child of the zygote make a descriptor, within a time.
 
-To look up a name in a folder waits for whoever keeps the folder locked, and programs of cells can
-keep those locked in which they write. The zygote serves many sandboxes, so it never waits so.
+Opening a file waits while another process keeps the folder locked in the OS kernel, and programs of
+cells can keep the folders locked that they write in. The zygote serves many sandboxes and must not
+wait for one of them, so it has a child open such files, and kills a child that is late.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from cellblock.guest.confine.libc import LockFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Seconds that a child has: it takes some milliseconds.
+#: Seconds in which a child must answer. It takes some milliseconds.
 PATIENCE: Final = 2.0
 _LONGEST: Final = 500
 
 
 def descriptor(make: Callable[[], int], namespaces: Sequence[int] = ()) -> int:
-    """Return the descriptor that ``make`` makes in a child, in a session's ``namespaces`` if given.
+    """Run ``make`` in a child, and return the descriptor that it makes.
 
-    A child that is late is killed, and whoever reaps children does so when it has ended. Raises
-    OSError, LockFailed.
+    The child first enters a session's ``namespaces``, if given. A child that is late is killed; the
+    zygote's loop reaps it like any other. Raises OSError, and LockFailed if ``make`` failed or was
+    late.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:
@@ -42,7 +44,7 @@ def descriptor(make: Callable[[], int], namespaces: Sequence[int] = ()) -> int:
                 "Programs of cells keep them busy: end those, or try again"
             )
         why, fds, _, _ = socket.recv_fds(ours, _LONGEST, 1)
-    os.waitpid(child, 0)  # it has answered, and does nothing more
+    os.waitpid(child, 0)  # it has answered and ends at once
     if not fds:
         raise LockFailed(why.decode(errors="replace") or "the process that makes it has ended")
     os.set_inheritable(fds[0], False)
@@ -50,9 +52,9 @@ def descriptor(make: Callable[[], int], namespaces: Sequence[int] = ()) -> int:
 
 
 def _make(make: Callable[[], int], namespaces: Sequence[int], line: socket.socket) -> NoReturn:
-    """Send the descriptor, or why there is none, and end this process."""
+    """Make the descriptor and send it, or why there is none; then end this process."""
     try:
-        # Should it be late, it keeps nothing of the zygote's open: not its guests' gates.
+        # A late child must not keep descriptors of the zygote open, such as its guests' gates.
         process.close_inherited({0, 1, 2, line.fileno(), *namespaces})
         if namespaces:
             session_mounts.enter(*namespaces)

@@ -1,8 +1,13 @@
-"""Landlock: which files and TCP ports the guest may open, and whom it may signal.
+"""Landlock: which files and TCP ports the guest may open, and which processes it may signal.
 
-Source: landlock(7), <linux/landlock.h>. Every right that the running ABI knows is handled, so
-what no rule grants is refused. What Landlock does not cover at any ABI (stat, chmod, chown,
-utime, xattr, inotify, UDP, pathname sockets) is the system call filter's business.
+``apply`` restricts a new guest. ``ruleset`` and ``request_ruleset`` add a ruleset to a guest that
+runs, when its policy becomes narrower.
+
+Every right that the running ABI knows is handled, so what no rule grants is refused. What Landlock
+covers at no ABI (stat, chmod, chown, utime, xattr, inotify, UDP, pathname sockets) is left to the
+system call filter.
+
+Source: landlock(7), <linux/landlock.h>.
 """
 
 from __future__ import annotations
@@ -70,21 +75,21 @@ TRUNCATE_ABI: Final = 3
 QUIET_ABI: Final = 7
 
 READ: Final = READ_FILE | READ_DIR
-#: No devices.
+#: Without the right to make devices.
 WRITE: Final = (
     READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SYM | REFER | TRUNCATE
 )
 DEVICE: Final = READ_FILE | WRITE_FILE | TRUNCATE
-#: Not to be written: a shared writable mapping of it is memory that no limit counts (zero(4)).
+#: Never writable: a shared writable mapping of it is memory that no limit counts (zero(4)).
 READ_ONLY_DEVICES: Final = ("/dev/zero",)
-#: What opening a place comes to that is not there, or not for us.
+#: Errnos of opening a path that does not exist, or that this user may not reach.
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 #: Rights that the OS kernel accepts on a rule for something that is not a directory.
 FILE_RIGHTS: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
 
 class Handled(msgspec.Struct, frozen=True):
-    """What one ruleset decides about; 0 means that the ABI has no such rule."""
+    """The rights that one ruleset decides about; 0 means that the ABI has no such rights."""
 
     fs: int
     net: int
@@ -99,7 +104,7 @@ class Handled(msgspec.Struct, frozen=True):
 
 
 def abi(arch: Arch) -> int:
-    """Return the running ABI, 0 where Landlock is absent or switched off at boot."""
+    """Return the running OS kernel's ABI, 0 if it has no Landlock or Landlock is switched off."""
     try:
         return libc.syscall(arch.numbers["landlock_create_ruleset"], 0, 0, CREATE_RULESET_VERSION)
     except OSError as error:
@@ -109,9 +114,10 @@ def abi(arch: Arch) -> int:
 
 
 def handled(version: int, *, network: bool, binds: bool = False) -> Handled:
-    """Return all that ABI ``version`` can decide; TCP is left alone where the policy allows it.
+    """Return all rights that ABI ``version`` can decide about.
 
-    ``binds``: but for the ports at which guests listen.
+    If the policy allows a ``network``, TCP is not decided about, except for the ports at which
+    guests listen if ``binds`` says so.
     """
     fs = 0
     for since, rights in FS_BY_ABI:
@@ -128,15 +134,18 @@ def handled(version: int, *, network: bool, binds: bool = False) -> Handled:
 
 
 def apply(plan: Plan, arch: Arch, version: int) -> str:
-    """Restrict this thread, for good. Needs no_new_privs. Raises OSError, LockFailed."""
+    """Restrict this thread, for good. Needs no_new_privs.
+
+    Return a statement for the report. Raises OSError, LockFailed.
+    """
     if version < 1:
         raise LockFailed("this OS kernel has no Landlock, or it is not switched on")
     handle = handled(version, network=plan.has_sockets, binds=plan.bound is not None)
     ruleset, absent = ruleset_of(plan, arch, handle)
     try:
         # The guest may read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
-        # procfs makes a new inode, which no rule names, once it has forgotten the old one; an open
-        # descriptor keeps it. A process that the guest forks has another map, and no rule for it.
+        # The descriptor stays open on purpose. Without it procfs would forget the inode that the
+        # rule names, and make another one. Processes that the guest forks have no such rule.
         own = f"/proc/{os.getpid()}/maps"
         if _allow(arch, ruleset, handle, own, READ_FILE):
             os.open(own, os.O_PATH | os.O_CLOEXEC)
@@ -151,9 +160,9 @@ def apply(plan: Plan, arch: Arch, version: int) -> str:
 
 
 def ruleset_of(plan: Plan, arch: Arch, handle: Handled) -> tuple[int, list[str]]:
-    """Return the descriptor of a ruleset that restricts nobody yet, and roots that are absent.
+    """Make a ruleset for ``plan``, which restricts no process yet.
 
-    Raises OSError.
+    Return its descriptor and the plan's paths that do not exist. Raises OSError.
     """
     attr = ctypes.create_string_buffer(handle.packed, len(handle.packed))
     ruleset = libc.syscall(arch.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
@@ -171,14 +180,15 @@ def ruleset_of(plan: Plan, arch: Arch, handle: Handled) -> tuple[int, list[str]]
 
 
 def restrict_self(arch: Arch, ruleset: int, flags: int = 0) -> None:
-    """Lay a ruleset on this thread, on top of what lies there. Raises OSError."""
+    """Restrict this thread by a ruleset, beside those that it has. Raises OSError."""
     libc.syscall(arch.numbers["landlock_restrict_self"], ruleset, flags)
 
 
 def grants(plan: Plan) -> Iterable[tuple[str, int]]:
-    """Yield each path of the plan with its rights; one path may come up more than once."""
+    """Yield each path of the plan with its rights. A path may occur more than once."""
     execute = EXECUTE if plan.subprocess else 0
-    # Programs speak by FIFOs. What the host opens in these folders it opens without waiting.
+    # Programs use FIFOs between each other. No FIFO can make the host wait, as it opens files in
+    # these folders without blocking.
     write = WRITE | (MAKE_FIFO if plan.subprocess else 0)
     write |= MAKE_SOCK if plan.local_sockets else 0
     for path in plan.read_roots:
@@ -192,11 +202,14 @@ def grants(plan: Plan) -> Iterable[tuple[str, int]]:
 
 
 def _allow(arch: Arch, ruleset: int, handle: Handled, path: str, rights: int) -> bool:
-    """Add one rule. Return False if nothing is there: then nothing is granted, which is safe."""
+    """Add one rule. Return False if the path does not exist: then nothing is granted.
+
+    Raises OSError.
+    """
     try:
         fd = _open_beneath(arch, path)
     except OSError as error:
-        # Not EPERM: no file is behind that, but a filter that knows no openat2.
+        # EPERM is no such errno. It means that a seccomp filter above us does not know openat2.
         if error.errno in _ABSENT:
             return False
         raise
@@ -212,10 +225,10 @@ def _allow(arch: Arch, ruleset: int, handle: Handled, path: str, rights: int) ->
 
 
 def _open_beneath(arch: Arch, path: str) -> int:
-    """Open ``path`` for naming it, following no link at all: the plan's paths are canonical.
+    """Open ``path`` with O_PATH, following no link at all: the plan's paths are canonical.
 
-    An earlier guest may have put a link where the plan saw a folder. openat2 is as old as
-    Linux 5.6, so wherever Landlock is.
+    An earlier guest may have put a link where the host found a folder when it made the plan. Every
+    OS kernel with Landlock has openat2, which came with Linux 5.6. Raises OSError.
     """
     name = ctypes.create_string_buffer(os.fsencode(path))
     how = ctypes.create_string_buffer(
@@ -224,27 +237,30 @@ def _open_beneath(arch: Arch, path: str) -> int:
     return libc.syscall(arch.numbers["openat2"], AT_FDCWD, name, how, 24)
 
 
-# More locks on a guest that runs: what the zygote prepares, and what the guest does about it.
+# More locks on a guest that runs: what the zygote prepares, and what the guest does.
 #
-# A policy that becomes narrower asks for less than a guest has, and nothing can be laid on a
-# process from outside. So a copy of the guest, which has one thread, asks for a ruleset when it
-# takes over; its gate stops the call, and the zygote puts a ruleset of its own behind the number
-# that the call names. Whatever code the copy is by then, it goes on restricted or it does not go
-# on.
+# When the policy becomes narrower, the guest must lose rights, but no process can restrict another
+# one by Landlock. So a copy of the guest, which has one thread, asks for a ruleset when it takes
+# over (``request_ruleset``). Its gate stops that call, and the zygote puts a ruleset of its own
+# (``ruleset``) at the descriptor number that the call names (``notify.Gate._lay_ruleset``).
+# Whatever code the copy runs by then, it goes on restricted or not at all.
 #
-# What decides about networks, programs and their number is the gate itself; resource limits are
-# lowered from outside (prlimit(2)). What is open stays open.
+# Networks, programs and their number are decided by the gate itself, under its new plan. Resource
+# limits are lowered from outside (prlimit(2)). Files that are open stay open.
 
-#: Rulesets that are laid on one guest after its first: the OS kernel has room for 16 in all.
+#: Rulesets that a guest may get after its first. The OS kernel allows 16 in all.
 MOST_AGAIN: Final = 8
 
 
 def request_ruleset() -> None:
-    """Ask the zygote to lay a ruleset on this process's only thread. Raises OSError."""
+    """Restrict this process's only thread by the ruleset that is due. Raises OSError.
+
+    The zygote supplies the ruleset, at the gate.
+    """
     machine = arch.current()
     if machine is None:
         raise OSError(errno.ENOSYS, "no system call table")
-    number = os.dup(1)  # any that is open: the zygote puts the ruleset there
+    number = os.dup(1)  # any descriptor: the zygote replaces it by the ruleset
     try:
         restrict_self(machine, number)
     finally:
@@ -252,11 +268,11 @@ def request_ruleset() -> None:
 
 
 def ruleset(plan: Plan, layers: int, namespaces: Sequence[int] = ()) -> int:
-    """Return a ruleset for ``plan``, and see that so many of them, and one more, can be laid.
+    """Return the descriptor of a ruleset for ``plan``, for a guest that has ``layers`` of them.
 
-    For the zygote, which is under whatever else its guests are under. It is made aside, in a
-    session's ``namespaces`` where the guest sees other files than the zygote. Raises OSError,
-    LockFailed.
+    Called in the zygote. It is under every ruleset that was there before its guests' own, so it can
+    try whether the OS kernel allows one more. A child makes the ruleset (``aside``), in a session's
+    ``namespaces`` if the guest sees other files than the zygote. Raises OSError, LockFailed.
     """
     machine = arch.current()
     if machine is None or not _can_wait_killable(machine):
@@ -269,16 +285,17 @@ def ruleset(plan: Plan, layers: int, namespaces: Sequence[int] = ()) -> int:
         raise LockFailed("the OS kernel takes no more rulesets")
 
     def make() -> int:
-        made, _absent = ruleset_of(plan, machine, handle)
-        return made
+        fd, _absent = ruleset_of(plan, machine, handle)
+        return fd
 
     return aside.descriptor(make, namespaces)
 
 
 def _can_wait_killable(machine: Arch) -> bool:
-    """Return whether a stopped call can't be interrupted: else one could slip away from its answer.
+    """Return whether the OS kernel can keep signals from interrupting a received call.
 
-    The OS kernel looks at the flags before it looks at what is to be loaded (seccomp(2)).
+    Without that, a guest could interrupt the call that restricts it, and go on unrestricted. Asks
+    by loading no program at all: the OS kernel checks the flags first (seccomp(2)).
     """
     try:
         flags = NEW_LISTENER | WAIT_KILLABLE
@@ -290,21 +307,21 @@ def _can_wait_killable(machine: Arch) -> bool:
 
 @functools.lru_cache
 def _fits(handle: Handled, times: int) -> bool:
-    """Try, in a child of ours, whether a ruleset can be laid so many times (E2BIG)."""
+    """Try, in a child, whether a process can be restricted so many times (else E2BIG)."""
     machine = arch.current()
     if machine is None:
         return False
     attr = ctypes.create_string_buffer(handle.packed, len(handle.packed))
-    made = libc.syscall(machine.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
+    ruleset = libc.syscall(machine.numbers["landlock_create_ruleset"], attr, len(handle.packed), 0)
     pid = os.fork()
     if pid:
-        os.close(made)
+        os.close(ruleset)
         return os.waitpid(pid, 0)[1] == 0
     status = 1
     try:
         process.no_new_privs()
         for _ in range(times):
-            restrict_self(machine, made)
+            restrict_self(machine, ruleset)
         status = 0
     finally:
         os._exit(status)

@@ -1,15 +1,24 @@
-"""Layers over folders: cells seem to write there, and what they write lies elsewhere.
+"""Layers over folders: cells seem to write in a folder, and their files lie elsewhere.
 
-An overlay is mounted over each root, in a mount namespace of the zygote's own, before its locks: a
-process under Landlock mounts nothing. Beneath it is the folder as it is, above it the session's
-``upper`` folder, which no lock grants but through the mount. Everything is opened once, without
+The zygote mounts an overlay over each staged root (``lay``), in a mount namespace of its own and
+before its locks, since a process under Landlock can't mount anything. An overlay shows, from the
+bottom up:
+
+    root     the user's folder, unchanged
+    mask     whiteouts, which hide names of the root
+    upper    the session's folder, which gets what cells write
+
+No lock grants access to ``upper`` except through the overlay. Everything is opened once, without
 following a link, and mounted by descriptor (promise P13).
 
-What is ``hidden`` has a whiteout in a ``mask`` folder between the two: the overlay shows
-nothing under that name, whether there is a file below now or only later, and what a cell makes
-there is its own. In the upper folder a cell would take it away with a file that it makes and
-deletes again; below, nothing that a cell does changes a mask. What is
-``fixed`` is mounted over the overlay as it is, read-only: what the next zygote would import.
+Each ``hidden`` path has a whiteout in the mask: the overlay shows nothing by that name, whether the
+root has a file there now or gets one later, and a file that a cell makes there is the cell's own.
+The whiteouts can't be in ``upper``, where a cell could remove one by making a file and deleting it
+again. No cell can change a mask. Each ``fixed`` path is mounted over the overlay as it is in the
+root, read-only, because the next zygote would import it.
+
+Other parts: ``seal`` makes all other mounts read-only; the ``Mounter`` is the zygote's connection
+to the process that changes layers later; ``try_out`` checks whether layers work on this machine.
 
 Source: overlayfs.rst (userxattr, whiteouts), user_namespaces(7), mount(2).
 """
@@ -64,15 +73,16 @@ MOUNT_ATTR_RDONLY: Final = 1
 AT_FDCWD: Final = -100
 AT_EMPTY_PATH: Final = 0x1000
 AT_RECURSIVE: Final = 0x8000
-#: How mountinfo writes a space or the like (proc(5)).
+#: An escaped byte in mountinfo, such as a space (proc(5)).
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def lay(layers: Sequence[Layer], shared_memory: int = 0) -> tuple[int, int]:
-    """Mount each layer, and a /dev/shm of so many bytes, in namespaces that were entered for them.
+    """Mount each layer, and a /dev/shm of ``shared_memory`` bytes if that is not 0.
 
-    Return an empty folder, and a file that nobody may open, to be mounted over others. Raises
+    The process must have entered a mount namespace for this. Return descriptors of an empty folder
+    and of a file that nobody may open, which the mounter mounts over denied paths. Raises
     ConfineError.
     """
     try:
@@ -82,7 +92,7 @@ def lay(layers: Sequence[Layer], shared_memory: int = 0) -> tuple[int, int]:
         if shared_memory:
             mount_shared_memory(shared_memory)
         for store in {os.path.dirname(os.path.dirname(layer.folder)) for layer in layers}:
-            # Other sessions' layers are nobody's business, not even their names.
+            # Hides other sessions' layers, their names included.
             mount("tmpfs", store, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
     except OSError as error:
         raise ConfineError("layer", error.errno or 0, "") from error
@@ -91,12 +101,13 @@ def lay(layers: Sequence[Layer], shared_memory: int = 0) -> tuple[int, int]:
 
 
 def mount_shared_memory(size: int) -> None:
-    """Mount a /dev/shm of so many bytes. Raises OSError."""
+    """Mount an empty /dev/shm of ``size`` bytes. Raises OSError."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, f"size={size},mode=0700")
 
 
 def _make_empty(folder: str) -> tuple[int, int]:
+    """Make an empty folder and a file without permissions; return their descriptors."""
     place = tempfile.mkdtemp(prefix="empty-", dir=folder)
     os.mkdir(f"{place}/folder", 0o500)
     os.close(os.open(f"{place}/file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
@@ -104,9 +115,9 @@ def _make_empty(folder: str) -> tuple[int, int]:
 
 
 def enter_namespaces() -> None:
-    """Enter a mount namespace, and a user namespace of this user alone where that takes one.
+    """Enter a new mount namespace, and if that takes one a user namespace of this user alone.
 
-    For a process of one thread that has taken no lock yet. Raises OSError.
+    The process must have one thread and no locks. Raises OSError.
     """
     try:
         libc.unshare(CLONE_NEWNS)
@@ -116,10 +127,11 @@ def enter_namespaces() -> None:
 
 
 def enter_user_namespace() -> None:
-    """Enter a mount namespace, in a user namespace of this user alone. Raises OSError."""
-    user, group = os.geteuid(), os.getegid()
+    """Enter a new mount namespace, in a user namespace of this user alone. Raises OSError."""
+    user = os.geteuid()
+    group = os.getegid()
     libc.unshare(CLONE_NEWUSER | CLONE_NEWNS)
-    with process.dumpable():  # else these files are root's (proc(5))
+    with process.dumpable():  # otherwise root owns these files (proc(5))
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{user} {user} 1")
         _write("/proc/self/gid_map", f"{group} {group} 1")
@@ -134,7 +146,9 @@ def _write(path: str, text: str) -> None:
 
 
 def _mount_layer(layer: Layer) -> None:
-    # Held as long as this process lives: who adopts a layer waits for it.
+    """Mount one overlay. Raises OSError."""
+    # This process keeps the lock as long as it lives: a later session that adopts the layer waits
+    # for it.
     fcntl.flock(os.open(layer.folder, FOLDER), fcntl.LOCK_SH)
     with contextlib.ExitStack() as stack:
 
@@ -145,20 +159,21 @@ def _mount_layer(layer: Layer) -> None:
 
         root, folder = opened(layer.root), opened(layer.folder)
         upper = opened(UPPER, above=folder)
-        # A new one each time: one that was mounted as volatile is refused later on (overlayfs.rst).
+        # A new one each time: overlayfs refuses one that was mounted as volatile (overlayfs.rst).
         work = opened(tempfile.mkdtemp(dir=f"{layer.folder}/{WORK}"))
         lower = by(root)
-        # Nothing of the user's is below the cells' home folder, but links to what they are granted.
+        # The cells' home folder (``kept_in``) needs no mask: below it are no files of the user's,
+        # only links to folders that cells are granted.
         if layer.hidden and not layer.kept_in:
-            # A zygote that comes later has one of its own: nobody changes one that is in use.
+            # Each zygote makes its own mask, as one that is mounted must not change.
             mask = opened(tempfile.mkdtemp(prefix="mask-", dir=layer.folder))
             for path in layer.hidden:
                 _hide(path, root, mask)
             lower = f"{by(mask)}:{lower}"
             os.chmod(mask, stat.S_IMODE(os.fstat(root).st_mode))
         fixed = {path: opened(path, PLACE, root) for path in layer.fixed}
-        # Volatile: else who lets go of it last, host or zygote, waits until its whole disk is
-        # written back, whoever wrote there.
+        # "volatile" skips syncing. Without it, the last process to release the overlay, host or
+        # zygote, would wait until the whole disk is written back, also for other programs' data.
         options = f"lowerdir={lower},upperdir={by(upper)},workdir={by(work)},userxattr,volatile"
         mount("overlay", by(root), "overlay", MS_NOSUID | MS_NODEV, options)
         merged = opened(layer.root)
@@ -170,7 +185,7 @@ def _mount_layer(layer: Layer) -> None:
 
 
 def _hide(path: str, root: int, mask: int) -> None:
-    """Put a whiteout where ``path`` is beneath the root, or where a folder to it is missing."""
+    """Put a whiteout for ``path`` into the mask, or for the first folder of it that is missing."""
     *folders, last = path.split("/")
     with contextlib.ExitStack() as stack:
         for name in folders:
@@ -183,11 +198,13 @@ def _hide(path: str, root: int, mask: int) -> None:
             above = _folder_in(mask, name, stack)
             if above is None:
                 return
-            root, mask = below, above
+            root = below
+            mask = above
         _white_out(last, mask)
 
 
 def _folder_in(folder: int, name: str, stack: contextlib.ExitStack) -> int | None:
+    """Open a folder within a folder, following no link; return None if there is none."""
     try:
         fd = os.open(name, FOLDER, dir_fd=folder)
     except OSError:
@@ -201,40 +218,44 @@ def _white_out(name: str, mask: int) -> None:
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=mask)
 
 
-# --- what is not written to -----------------------------------------------------------------------
+# --- read-only mounts -----------------------------------------------------------------------------
 #
-# No lock tells whose mode, owner or times are set: Landlock does not look at chmod(2), chown(2) and
-# utimensat(2), nor at where a name in them leads. The OS kernel itself refuses them on a read-only
-# mount. So once all but what cells write is mounted so, for the namespace that guests are born
-# into, they may make these calls. A process in another namespace is no way out of it: by Landlock,
-# /proc leads to none that is not a guest's own.
+# No lock can decide by file about modes, owners and times: Landlock does not check chmod(2),
+# chown(2) and utimensat(2). But the OS kernel refuses these calls on a read-only mount. So if
+# everything that cells don't write is mounted read-only in the namespace of guests, they may make
+# these calls. Other namespaces offer no way around it: Landlock lets a guest follow /proc to its
+# own processes only.
 
 
 def seal(writable: Sequence[str], *, apart: bool) -> bool:
-    """Have every mount be read-only but those of ``writable``; return whether nothing else is not.
+    """Make every mount read-only except those of the paths ``writable``.
 
-    ``apart`` says that there are only mounts that were made for guests. Else, what the user mounts
-    later would come in here, as it is; and it can't be kept out without having it busy when the
-    user takes it away. So where any could come, nothing is done. Raises ConfineError.
+    Return True if nothing else can be written afterwards. Return False, mostly without a change,
+    if that can't be had: if the OS kernel can't set attributes of mounts (Linux 5.12), if something
+    is mounted within a writable folder, or if mounts of the user could still appear.
+
+    ``apart`` says that the namespace has only mounts that were made for guests. Otherwise, what the
+    user mounts later would propagate here, writable. Keeping it out would make it busy when the
+    user unmounts it, so nothing is done in that case. Raises ConfineError.
     """
     places = {path for path in writable if os.path.lexists(path)}
     machine = arch.current()
     try:
-        there = mounts()
+        before = mounts()
         if machine is None or not _can_set_attributes(machine):
             return False
-        if not apart and any(tags for _, _, tags in there):
+        if not apart and any(tags for _, _, tags in before):
             return False
-        tops = {path for path, _, _ in there}
-        for path, options, _ in there:
+        tops = {path for path, _, _ in before}
+        for path, options, _ in before:
             above = [top for top in places if path.startswith(f"{top}/")]
             known = path in places or ("rw" not in options and tops.issuperset(above))
             if above and not known:
-                return False  # one that was mounted in what cells write
+                return False  # mounted within a folder that cells write
         mount("none", "/", "", MS_REC | MS_PRIVATE)
         for path in places - tops:
             with _opened(path) as fd:
-                # With what is mounted beneath: the home folder's layer lies in scratch.
+                # Recursively: the layer of the home folder is mounted within the scratch folder.
                 mount(by(fd), by(fd), "", MS_BIND | MS_REC)
         _set_attributes(machine, AT_FDCWD, "/", AT_RECURSIVE, added=MOUNT_ATTR_RDONLY)
         for path in places:
@@ -255,18 +276,18 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def mounts() -> list[tuple[str, list[str], list[str]]]:
-    """Return where each mount is, its own options, and how what is mounted elsewhere comes to it.
+    """Return the path, the options and the propagation tags of each mount (proc(5), mountinfo).
 
-    Of those at one place the last is seen (proc(5)).
+    If several are mounted at one path, only the last is returned: it covers the others.
     """
     with open("/proc/self/mountinfo", "rb") as file:
         lines = [line.split() for line in file]
-    found = dict[str, tuple[str, list[str], list[str]]]()
+    by_path = dict[str, tuple[str, list[str], list[str]]]()
     for line in lines:
         path = os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), line[4]))
         tags = [field.decode() for field in line[6 : line.index(b"-")]]
-        found[path] = path, line[5].decode().split(","), tags
-    return list(found.values())
+        by_path[path] = path, line[5].decode().split(","), tags
+    return list(by_path.values())
 
 
 def _can_set_attributes(machine: arch.Arch) -> bool:
@@ -280,25 +301,26 @@ def _can_set_attributes(machine: arch.Arch) -> bool:
 def _set_attributes(
     machine: arch.Arch, fd: int, path: str, flags: int, *, added: int = 0, removed: int = 0
 ) -> None:
+    """Change attributes of a mount, or with AT_RECURSIVE of all beneath (mount_setattr(2))."""
     name = ctypes.create_string_buffer(os.fsencode(path))
     attributes = ctypes.create_string_buffer(_ATTR.pack(added, removed, 0, 0), _ATTR.size)
     number = machine.numbers["mount_setattr"]
     libc.syscall(number, fd, name, flags, attributes, _ATTR.size)
 
 
-# --- what changes below ---------------------------------------------------------------------------
+# --- changes to layers that are mounted -----------------------------------------------------------
 
-#: Seconds that the mounter has to answer in. It is killed by nobody who waits for it, so that the
-#: zygote goes on without it: it answers in a fraction of a millisecond, unless a disk hangs.
+#: Seconds in which the mounter must answer. It takes a fraction of a millisecond, unless a disk
+#: hangs. A late mounter is not killed; the zygote goes on without it.
 PATIENCE: Final = 2.0
 _LONGEST_ANSWER: Final = 16
 
 
 class Mounter:
-    """The zygote's line to the process that has overlays forget, and covers what is denied later.
+    """The zygote's connection to the mounter (``guest.mounter``), which changes mounted layers.
 
-    Each method raises OSError where that fails. A process that has not answered in time, or has
-    ended, is not asked again: its late answer would be taken for another one.
+    Methods raise OSError if the mounter fails. A mounter that was late or has ended is not asked
+    again, because its late answer would be taken for the answer to another question.
     """
 
     def __init__(self, line: socket.socket, layers: Sequence[Layer]) -> None:
@@ -307,9 +329,10 @@ class Mounter:
         self._known = [set[str]() for _ in layers]
 
     def begin(self, layers: Sequence[Layer], empty: tuple[int, int]) -> None:
-        """Have it mount where we have laid layers; ``empty`` is mounted over others, and closed.
+        """Send the mounter the zygote's namespaces, the layers' roots and the pair ``empty``.
 
-        One that can't enter there ends, which whoever asks it hears.
+        ``empty`` is what ``lay`` returned, and is closed here. A mounter that can't enter the
+        namespaces ends, which the next question finds.
         """
         fds = [*mounting.namespaces(), *(os.open(layer.root, PLACE) for layer in layers), *empty]
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
@@ -319,11 +342,14 @@ class Mounter:
             os.close(fd)
 
     def refresh(self) -> None:
-        """Have the overlays forget which names they have looked up."""
+        """Make the overlays forget the names that they have looked up."""
         self._ask(mounting.REFRESH)
 
     def cover(self, layers: Sequence[Layer]) -> None:
-        """Have nothing but emptiness be at what is ``covered``, for good."""
+        """Mount an empty folder or file over each ``covered`` path, for good.
+
+        Paths that were covered before are left out.
+        """
         for number, (layer, known) in enumerate(zip(layers, self._known, strict=True)):
             for path in layer.covered:
                 if path not in known:
@@ -331,12 +357,17 @@ class Mounter:
                     known.add(path)
 
     def _ask(self, question: bytes, path: str | None = None) -> None:
+        """Send a question and wait for the answer, an errno or 0. Raises OSError.
+
+        ``path`` is named in the error.
+        """
         why = "the process that mounts has ended"
         try:
             self._line.send(question)
             answer = self._line.recv(_LONGEST_ANSWER)
         except TimeoutError:
-            answer, why = b"", "the process that mounts does not answer"
+            answer = b""
+            why = "the process that mounts does not answer"
         except OSError:
             answer = b""
         if not answer:
@@ -346,7 +377,7 @@ class Mounter:
             raise OSError(number, os.strerror(number), path)
 
     def close(self) -> None:
-        """Let go of the process, which ends when nobody has a line to it."""
+        """Close the connection. The mounter ends when no process has it open."""
         self._line.close()
 
 
@@ -354,11 +385,11 @@ class Mounter:
 
 
 def try_out(layer: Layer) -> None:
-    """Lay a layer and see that a file made in its root lands in the layer alone.
+    """Mount a layer, and check that a file made in its root lands in the layer only.
 
-    For a process that ends then. Raises ConfineError.
+    The process must end afterwards, as it can't leave the namespaces. Raises ConfineError.
     """
-    name = f".cellblock-{os.urandom(8).hex()}"  # nobody can have made it to spoil the trial
+    name = f".cellblock-{os.urandom(8).hex()}"  # a name that can't exist yet
     below, upper = (os.open(path, FOLDER) for path in (layer.root, f"{layer.folder}/{UPPER}"))
     try:
         enter_namespaces()
@@ -374,7 +405,10 @@ def try_out(layer: Layer) -> None:
 
 
 def run_trial(layer: str) -> None:
-    """Lay a layer, see whether it holds, and print that. Runs in a process of its own."""
+    """Run ``try_out`` and print "works" or why it failed. Runs in a process of its own.
+
+    ``layer`` is a ``Layer`` as JSON.
+    """
     try:
         try_out(msgspec.json.decode(layer, type=Layer))
     except ConfineError as error:

@@ -1,4 +1,8 @@
-"""Raw system calls by ctypes, and the errors that confinement raises."""
+"""Raw system calls through ctypes, and the errors that confinement raises.
+
+The errors come first: ``LockFailed`` for one lock, ``ConfineError`` for a guest that must end. Then
+the system calls, and reading and writing another process's memory.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,8 @@ class ConfineError(Exception):
     @property
     def why(self) -> str:
         """What went wrong, without the lock's name."""
-        said = os.strerror(self.errno) if self.errno else ""
-        return ": ".join(filter(None, (self.detail, said)))
+        system_error = os.strerror(self.errno) if self.errno else ""
+        return ": ".join(filter(None, (self.detail, system_error)))
 
 
 class LockFailed(Exception):
@@ -36,28 +40,28 @@ class LockFailed(Exception):
 
 
 def fatal(lock: str, error: OSError | ValueError | LockFailed) -> ConfineError:
-    """Return what ends a guest whose ``lock`` came to ``error``."""
+    """Return the ConfineError for a required lock that failed with ``error``."""
     if isinstance(error, OSError):
         return ConfineError(lock, error.errno or 0, "refused by the OS kernel")
     return ConfineError(lock, getattr(error, "errno", 0), str(error))
 
 
-# The C library by ctypes: raw system calls, with errno as OSError.
+# The C library through ctypes: raw system calls, with errno as OSError.
 #
-# Nothing here is compiled or installed, so the locks work wherever a CPython for Linux does. Calls
-# are exempt from the audit hook, under which snapshots make theirs: ctypes raises an event for each
-# from Python 3.14 on, and at any time for ``get_errno``.
+# Nothing needs to be compiled or installed, so the locks work wherever CPython for Linux does. All
+# calls are exempt from the audit hook, which is armed when snapshots make theirs: ctypes raises an
+# audit event for each call from Python 3.14 on, and in every version for ``get_errno``.
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
 _LIBC.prctl.restype = ctypes.c_int
 _LIBC.getauxval.restype = ctypes.c_ulong
-#: glibc's alone; looked up now, as each look is an event.
+#: Only glibc has this function. Looked up now, because each look-up is an audit event.
 _TRIM = getattr(_LIBC, "malloc_trim", None)
 # <linux/auxvec.h>
 _AT_RANDOM = 25
 
-#: What a system call takes: numbers, or the address of a structure.
+#: An argument of a system call: a number, or a structure, whose address is passed.
 Arg = int | ctypes.Array[ctypes.c_char] | None
 
 
@@ -67,7 +71,8 @@ def on_first_stack() -> int:
 
 
 def _word(arg: Arg) -> ctypes.Array[ctypes.c_char] | ctypes.c_ulong:
-    # An array goes as its address, a number with sign extension: prctl and syscall are variadic.
+    # prctl and syscall are variadic, so ctypes must know each argument's type: an array is passed
+    # as its address, a number as 64 bits with sign extension.
     return arg if isinstance(arg, ctypes.Array) else ctypes.c_ulong(arg or 0)
 
 
@@ -83,7 +88,7 @@ def prctl(option: int, *args: Arg) -> int:
 
 
 def give_back_free_memory() -> None:
-    """Let go of the pages that hold nothing (malloc_trim(3)), where the C library can."""
+    """Return free memory to the OS kernel (malloc_trim(3)), if the C library can."""
     if _TRIM is not None:
         run_exempt(_TRIM, ctypes.c_size_t(0))
 
@@ -94,16 +99,16 @@ class _Extent(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-#: Bytes of a list of mappings that are read: a program has some thousand.
+#: Most bytes that are read of a list of mappings. A program's list has some thousand.
 _MOST_MAPPED = 1 << 16
 _MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)", re.MULTILINE)
 
 
 def is_anonymous(pid: int, address: int, size: int) -> bool:
-    """Return whether a process has memory at an address that no file is mapped to (proc_maps(5)).
+    """Return whether a process has memory at an address, and maps no file there (proc_maps(5)).
 
-    Who reads of a file's waits for whoever keeps that file locked. False where there is no memory,
-    and where the list is too long to find it. Raises OSError.
+    Reading memory that maps a file would wait while another process keeps the file locked. Return
+    False also if there is no memory, or the list of mappings is too long. Raises OSError.
     """
     with open(f"/proc/{pid}/maps", "rb") as file:
         mappings = file.read(_MOST_MAPPED)
@@ -114,14 +119,14 @@ def is_anonymous(pid: int, address: int, size: int) -> bool:
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
-    """Return memory of a process's (process_vm_readv(2)). Raises OSError."""
+    """Return ``size`` bytes of another process's memory (process_vm_readv(2)). Raises OSError."""
     space = ctypes.create_string_buffer(size)
     read = _copy(_LIBC.process_vm_readv, pid, address, space)
     return space.raw[:read]
 
 
 def write_memory(pid: int, address: int, data: bytes) -> None:
-    """Write to memory of a process's that is writable to it. Raises OSError."""
+    """Write to another process's memory, where that process may write. Raises OSError."""
     _copy(_LIBC.process_vm_writev, pid, address, ctypes.create_string_buffer(data, len(data)))
 
 
@@ -134,12 +139,12 @@ def _copy(function: Any, pid: int, address: int, space: ctypes.Array[ctypes.c_ch
 
 
 def unshare(flags: int) -> None:
-    """Enter namespaces of one's own (unshare(2)). Raises OSError."""
+    """Move this process into new namespaces (unshare(2)). Raises OSError."""
     _call(_LIBC.unshare, ctypes.c_int(flags))
 
 
 def setns(namespace: int, flags: int) -> None:
-    """Enter the namespace that a descriptor stands for (setns(2)). Raises OSError."""
+    """Move this process into the namespace of a descriptor (setns(2)). Raises OSError."""
     _call(_LIBC.setns, ctypes.c_int(namespace), ctypes.c_int(flags))
 
 

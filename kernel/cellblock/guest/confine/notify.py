@@ -1,19 +1,26 @@
 """The gate: calls of a guest that the zygote decides, one by one.
 
-Some questions a filter can't answer, because the answer is not in the registers: how many
-threads there are, whether a fork is the one that a snapshot is due, whether a signal's target
-is the guest itself (a snapshot that took over has another process id than its filter knows).
-Whose a process is that a program asks about, puts in a group or signals, a filter can't know
-either: it knows one process id. Others have another answer once the policy has become narrower,
-and a filter is for good: where there is a network, and where programs may be started, these calls
-are asked about as well. So are modes, owners and times: no lock that comes later takes them away.
-And some are counted: of what epolls watch, and of ports, there are so many
-for all programs of a user, or of the machine, together. For all of them the guest's first filter
-stops the call and notifies the holder of its listener.
+A guest has two seccomp filters. The first, small one (``build``) is the gate's: it stops the calls
+that the gate decides, and the OS kernel notifies the holder of the filter's *listener*, who answers
+"go on" or an errno. The main filter (``seccomp``) then checks the call as well. The gate decides
+calls for one of four reasons:
 
-The holder is the zygote: trusted, idle, and gone only when the guest is. It decides by registers,
-never by memory, so that nothing can change between its look and the call. Where no gate is set up
-the main filter refuses the same calls by itself, and RLIMIT_NPROC counts tasks.
+- The answer is not in the registers, which is all that a filter sees: how many threads there are;
+  whether this fork is the snapshot that the host asked for; whether a process that is signalled,
+  asked about or put in a group is the caller's. A filter could know the guest's process id, but a
+  snapshot that took over has another one.
+- The answer changes when the policy becomes narrower, and a filter can't be replaced: calls of the
+  network, and the start of programs, if the policy allows these.
+- No later lock could take the permission away: changes of modes, owners and times.
+- The call takes a share of something that all programs of the user, or of the machine, have
+  together: what epolls watch, ports, sockets. The gate counts these.
+
+The zygote holds the listener: it is trusted, idle, and outlives its guests. It decides by registers
+and /proc, never by the caller's memory, so nothing can change between its look and the call. If no
+gate can be set up, the main filter refuses the same calls by itself, and RLIMIT_NPROC counts tasks.
+
+Parts: the filter (``build``, ``install``); what a ``Gate`` keeps (``Allowances``, ``Sessions``,
+``Starts``); the ``Gate``; then functions that look at processes in /proc, and ``end_sessions``.
 
 Source: seccomp_unotify(2), <linux/seccomp.h>.
 """
@@ -67,7 +74,8 @@ if TYPE_CHECKING:
 
 # <linux/seccomp.h>
 NEW_LISTENER: Final = 1 << 3
-#: A call that was taken up is not interrupted and told again: a fork would be counted twice.
+#: Once the zygote has received a call, no signal interrupts it. Otherwise the call would be made,
+#: and reported, again: a fork would be counted twice.
 WAIT_KILLABLE: Final = 1 << 5
 RET_USER_NOTIF: Final = 0x7FC00000
 CONTINUE: Final = 1
@@ -81,44 +89,48 @@ _LISTENER: Final = "anon_inode:seccomp notify"
 #: Calls that make a task, and calls that signal one.
 STARTING: Final = ("clone", "fork", "vfork")
 SIGNALLING: Final = ("kill", "tgkill")
-#: What lays one more ruleset on its caller: the zygote's, when that is due, and no other.
+#: Restricts its caller by one more ruleset. Passes only for a ruleset of the zygote's that is due.
 LOCKING: Final = "landlock_restrict_self"
-#: Stopped where the policy allows a network: what reaches somebody new. Data on what is connected
-#: already are not: they go the way of the guest's own channel.
+#: Calls that reach a new peer: stopped if the policy allows a network. Data on a connected socket
+#: are not stopped, because the guest's own channel sends in the same way.
 REACHING: Final = ("accept", "accept4", "bind", "connect", "listen", "sendmmsg", "socket")
-#: Of these, an address, and the flags with which the listener is given away (``HANDING_OVER``).
+#: Stopped unless it names no address.
 SENDING_TO: Final = "sendto"
+#: Stopped unless its flags are those with which the listener is sent (``HANDING_OVER``).
 SENDING: Final = "sendmsg"
+#: Numbers of the arguments that are checked.
 _ADDRESS, _FLAGS = 4, 2
-#: Stopped for forks of a sandbox, each of which begins a session, and for programs, which may.
+#: Always stopped: forks of a sandbox must begin a session, programs may, and the guest may not.
 SESSION: Final = "setsid"
-#: Stopped where the policy allows programs: their start, and the groups that they make.
+#: The start of a program, and a change of process groups: stopped if the policy allows programs.
 EXECUTING: Final = "execve"
 GROUP: Final = "setpgid"
-#: Stopped unless they say 0, which is the caller itself: what is asked about a process or set for
-#: it.
+#: Calls that ask about a process or set something for it, with the number of the argument that
+#: names it. Stopped unless that is 0, which means the caller itself.
 ABOUT: Final = dict.fromkeys(ABOUT_PROCESSES, 0) | {"getpriority": 1}
-#: What a refused call fails with: glibc asks of threads by their ids, and takes ENOSYS for
-#: "not known".
+#: Errnos of refused calls other than EPERM. glibc asks about threads by their ids, and takes ENOSYS
+#: for "not known".
 _REFUSED_WITH: Final = {"sched_getaffinity": errno.ENOSYS}
-#: Stopped for the end of a child, where programs may be started: see ``Gate._have_restarted``.
+#: Stopped for SIGCHLD, if the policy allows programs: see ``Gate._make_calls_restart``.
 HANDLING: Final = "rt_sigaction"
+#: Numbers of the arguments that are checked: the signal, and the address of a sigaction.
 _HANDLED, _ACTION = 0, 1
 #: struct kernel_sigaction (<linux/signal_types.h>): handler, flags, restorer, mask.
 _SIGACTION: Final = struct.Struct("=4Q")
 _SIGACTION_FLAGS: Final = 8
 _WORD: Final = struct.Struct("=Q")
 SA_RESTART: Final = 0x1000_0000
-#: The signals that have a name; of the others the C library keeps some for itself.
+#: Mask of the signals that have a name. Not all 64: the C library keeps some real-time signals for
+#: itself, so a program that blocks every signal leaves them out.
 _EVERY_SIGNAL: Final = 0x7FFF_FFFF
-#: Stopped where cells may set modes, owners and times.
+#: Stopped if cells may set modes, owners and times.
 SETTING: Final = (*CHANGING_MODES, *ATTRIBUTES)
-#: Counted: one more thing in an epoll.
+#: Stopped when it adds a descriptor to an epoll, and counted.
 WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
-#: Counted: each may take a port, the latter for a socket that has none.
+#: Counted: each may take a port, ``listen`` for a socket that has none.
 TAKING_PORTS: Final = ("bind", "listen")
-#: Bounded for datagrams, in a network of a session's own.
+#: The number of sockets for datagrams is bounded in a session's own network.
 MAKING_SOCKETS: Final = "socket"
 _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
@@ -127,17 +139,17 @@ _STOPPED: Final = (
     *(SESSION, GROUP, *ABOUT, HANDLING),
     *SETTING,
 )
-#: Sessions that a guest may have until it is looked which have ended.
+#: Sessions that are remembered for a guest before those that have ended are looked for.
 _FEW_SESSIONS: Final = 64
-#: Programs that may be remembered until it is looked which have ended: more than there may be.
+#: Programs that are remembered before those that have ended are looked for: more than may run.
 _MANY_PROGRAMS: Final = 8_192
 
 
 def build(arch: Arch, grants: Grants) -> seccomp.Program:
     """Compile the filter that stops the gate's calls.
 
-    It knows no process id: a fork of a sandbox is under the filter of the guest that it is a copy
-    of, which would let it name that guest as itself.
+    The filter contains no process id. A fork of a sandbox inherits the filter of the guest that it
+    is a copy of, and would be allowed to name that guest as if it were itself.
     """
     return seccomp.assemble(list(_filter(arch, grants)))
 
@@ -145,7 +157,7 @@ def build(arch: Arch, grants: Grants) -> seccomp.Program:
 def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     numbers = arch.numbers
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_ARCH)
-    yield Op(seccomp.JEQ, arch.audit, no="pass")  # the main filter refuses what is foreign
+    yield Op(seccomp.JEQ, arch.audit, no="pass")  # the main filter refuses foreign calls
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_NR)
     stopped: tuple[str, ...] = (*STARTING, LOCKING, SESSION)
     stopped += REACHING if grants.network else ()
@@ -184,7 +196,11 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
 
 
 def _sending() -> Iterator[seccomp.Item]:
-    """Stop what is sent to an address; the main filter refuses the flags that pass here."""
+    """Yield the check of sending calls: stop those that name an address.
+
+    ``sendmsg`` with the flags ``HANDING_OVER`` passes here. After the guest has sent its listener,
+    the main filter refuses these flags.
+    """
     yield Label("where")
     for half in (seccomp.low(_ADDRESS), seccomp.high(_ADDRESS)):
         yield Op(seccomp.LD_W_ABS, half)
@@ -198,8 +214,8 @@ def _sending() -> Iterator[seccomp.Item]:
 def install(arch: Arch, pid: int, grants: Grants, hand_over: Callable[[int], None]) -> None:
     """Put this thread under the gate and give the listener away. Raises OSError, LockFailed.
 
-    From here on the gate's calls wait for an answer; the descriptor is closed here, since
-    whoever holds it decides.
+    ``hand_over`` must send the listener to the zygote. From then on the gate's calls wait for an
+    answer. The listener is closed in this process, because its holder decides.
     """
     program = build(arch, grants)
     try:
@@ -226,11 +242,11 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class DueRuleset(msgspec.Struct, frozen=True):
-    """A Landlock ruleset that process ``pid`` is to ask for; ``fd`` is closed when it is laid.
+    """A Landlock ruleset that waits until process ``pid`` asks for it.
 
-    Before, whatever else is in its guest's sessions is ended, if it is to be ``alone``; after, the
-    ``limits`` are set that no gate keeps, and ``done`` is called just before the one thread goes
-    on, restricted.
+    ``fd`` is the ruleset, and is closed once ``pid`` has it. If the process must be ``alone``, all
+    others in its guest's sessions are killed first. Afterwards the ``limits`` that no gate keeps
+    are set, and ``done`` is called just before the process's only thread goes on, restricted.
     """
 
     pid: int
@@ -243,17 +259,19 @@ class DueRuleset(msgspec.Struct, frozen=True):
 class Allowance:
     """How much a session may still take of something that it shares with other programs.
 
-    The gate can't know what a session gives back. So the allowance grows with time, up to ``most``.
+    The gate isn't told what a session gives back. So the allowance grows with time, up to ``most``.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._left, self._counted = most, float(most), time.monotonic()
+        self._most = most
+        self._left = float(most)
+        self._counted = time.monotonic()
 
     def take(self) -> bool:
         """Take one; return False if there is none left."""
         now = time.monotonic()
-        more = (now - self._counted) * self._most / REGROWN
-        self._left, self._counted = min(self._most, self._left + more), now
+        grown = (now - self._counted) * self._most / REGROWN
+        self._left, self._counted = min(self._most, self._left + grown), now
         if self._left < 1:
             return False
         self._left -= 1
@@ -261,29 +279,29 @@ class Allowance:
 
 
 class Allowances:
-    """An allowance for each user of a guest's sessions: none takes what is another's."""
+    """An allowance for each user of a guest's sessions, so that none uses up another's."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._of = dict[int, Allowance]()
+        self._by_user = dict[int, Allowance]()
 
     def take(self, user: int) -> bool:
         """Take one for a user; return False if it has none left."""
-        if user not in self._of:
-            self._of[user] = Allowance(self._most)
-        return self._of[user].take()
+        if user not in self._by_user:
+            self._by_user[user] = Allowance(self._most)
+        return self._by_user[user].take()
 
 
 class Sessions:
-    """The sessions (setsid(2)) that one guest, its copies and what they started are in.
+    """The sessions (setsid(2)) of one guest, its copies and the programs that they started.
 
-    The first is the fork's own. A program begins others, and tells nobody: so that is stopped at
-    the gate, and its number is here before there is such a session. ``tell`` is called with all of
-    them when one is new.
+    The first session is the guest's own. Programs may begin others without saying so. The gate
+    therefore stops ``setsid``, and records the new session's number before the session exists.
+    ``tell`` is called with all sessions and their users each time one is added.
 
-    Each has a ``user``, a number of the host's: a sandbox, or a fork of it. The first session's is
-    given here, and a fork's session is the fork's. One that a program begins has the user of the
-    session in which the program was.
+    Each session has a *user*, a number that the host gives: a sandbox, or a fork of it. ``user`` is
+    the user of the session ``first``. The session of a fork has the fork as user, and a session
+    that a program begins has the user of the session that the program was in.
     """
 
     def __init__(
@@ -292,15 +310,15 @@ class Sessions:
         tell: Callable[[dict[int, int]], object] = bool,
         user: int = 0,
     ) -> None:
-        #: One number, or none where it has yet to be known or has ended.
+        #: The guest's own session: one number, or none if it is not known yet or has ended.
         self.first = frozenset() if first is None else frozenset({first})
         self._user = user
-        #: The user of each session.
+        #: The user of each session, by the session's number.
         self._users = dict.fromkeys(self.first, user)
-        #: Users that set no modes, owners and times.
+        #: Users who may not set modes, owners and times.
         self._without_attributes = set[int]()
         self._tell = tell
-        #: How many there may be until those are forgotten that have ended.
+        #: Number of sessions above which those that have ended are looked for and forgotten.
         self._most = _FEW_SESSIONS
 
     def __contains__(self, number: int) -> bool:
@@ -310,22 +328,23 @@ class Sessions:
         return iter(self._users)
 
     def user_of(self, number: int) -> int:
-        """Return whose a session is; the first user's is what is not known."""
+        """Return a session's user; for an unknown session, the user of the first one."""
         return self._users.get(number, self._user)
 
     def user_of_task(self, task: int) -> int:
-        """Return whose a task is: the session's that it is in."""
+        """Return a task's user: that of the session in which the task is."""
         return self.user_of(session(task))
 
     def begin(self, number: int, user: int) -> None:
-        """Record that process ``number`` is let begin a session, which is a ``user``'s."""
+        """Record that process ``number`` may begin a session, whose user is ``user``."""
         if self._users.get(number) == user:
             return
         if not self.may_set_attributes(number):  # a fork of one that may not
             self._without_attributes.add(user)
         self._users[number] = user
         if len(self._users) > self._most:
-            # A process that was let begin one may not have done so yet.
+            # Pids count as well as sessions: a process may be about to begin the session that was
+            # recorded for it.
             alive = {number for process in everybody() for number in process}
             for ended in self._users.keys() - alive:
                 self.forget(ended)
@@ -333,55 +352,65 @@ class Sessions:
         self._tell(dict(self._users))
 
     def take_attributes(self, number: int) -> None:
-        """Let the user of a session set no modes, owners and times any more."""
+        """Forbid the user of session ``number`` to set modes, owners and times, for good."""
         self._without_attributes.add(self.user_of(number))
 
     def may_set_attributes(self, task: int) -> bool:
         """Return whether a task's user may set modes, owners and times."""
-        # Mostly there is none that may not, and nobody looks at the task.
-        taken = self._without_attributes
-        return not taken or self.user_of_task(task) not in taken
+        # Usually all users may, and then the task's session need not be looked up.
+        forbidden = self._without_attributes
+        return not forbidden or self.user_of_task(task) not in forbidden
 
     def forget(self, number: int) -> None:
-        """Record that nothing is in a session any more: another guest's process has its number."""
+        """Forget session ``number``, which is empty: another guest's process has its number now."""
         self._users.pop(number, None)
         self.first -= {number}
 
 
 class Starts:
-    """The starts that were let through, and whose tasks a count may not find yet.
+    """Starts of threads and processes that the gate allowed, and that /proc may not show yet.
 
-    How long a start takes is up to who makes it: a fork copies many mappings as slowly as a process
-    runs that others keep from running. So no time ends one. It is over when its task has ended, or
-    makes another call that is stopped, or waits for something, as Linux does nowhere on the way to
-    a new task; and a start of a thread also when its process has all the threads that it was let
-    start. Every task has one start at most here.
+    A count of tasks must include them, or a guest could make many starts at once and exceed its
+    limit. No time-out ends such a pending start, because a guest can make its start as slow as it
+    likes: a fork copies many mappings, in a process that others keep from running. A start is over
+    when the task that made it
+
+    - has ended,
+    - makes another call that the gate stops,
+    - or waits for something, as Linux does nowhere on the way to a new task;
+
+    the start of a thread also when its process has all the threads that it was allowed to start.
+    A task has at most one pending start.
     """
 
     def __init__(self) -> None:
         #: By task: its process, and whether it starts a thread.
         self._pending: dict[int, tuple[int, bool]] = {}
-        #: Threads that a process has when all of its starts of threads that are here are over. It
-        #: has fewer if one of them failed, or a thread has ended since the first of them.
+        #: By process: how many threads it will have when all its pending starts of threads have
+        #: succeeded. It has fewer if a start failed, or a thread has ended since the first start.
         self._expected: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def add(self, task: int, process_id: int, threads: int, *, is_thread: bool) -> None:
-        """Record that a task is let start another; its process has so many threads."""
+        """Record that ``task`` may start another task.
+
+        ``threads`` is how many threads its process has now; ``is_thread`` says that it starts one
+        more.
+        """
         if is_thread:
             before = self._expected.get(process_id, threads)
             self._expected[process_id] = before + 1
         self._pending[task] = process_id, is_thread
 
     def end(self, task: int) -> None:
-        """Record that a task makes another call."""
+        """Record that ``task`` makes another call, so that its pending start is over."""
         if self._pending.pop(task, None) is not None:
             self._forget_processes()
 
     def look(self) -> None:
-        """Forget those that are over: whoever counts after this finds what they started."""
+        """Forget starts that are over. A count made after this finds the tasks they started."""
         complete = {pid for pid, most in self._expected.items() if thread_count(pid) >= most}
         for task, (process_id, is_thread) in tuple(self._pending.items()):
             if (is_thread and process_id in complete) or not _may_be_starting(task):
@@ -394,43 +423,51 @@ class Starts:
 
 
 class Gate:
-    """The zygote's end of one guest's gate: call ``answer()`` when the listener is readable.
+    """The zygote's end of one guest's gate.
 
-    ``plan`` is the policy's by now: how many threads and processes there may be together, whether
-    programs may be started, whether there is a network. ``sessions`` are those of the guest.
+    The zygote calls ``answer`` when the listener is readable. ``plan`` is the guest's present plan,
+    which a narrowing replaces. ``sessions`` are those of the guest. The other methods tell the gate
+    what the host expects next: a fork for a snapshot, a ruleset, a session.
     """
 
     def __init__(self, listener: int, arch: Arch, plan: Plan, sessions: Sessions) -> None:
-        self._listener, self._audit, self.plan = listener, arch.audit, plan
+        self._listener = listener
+        self._audit = arch.audit
+        self.plan = plan
         self._sessions = sessions
-        #: Processes that were let execute a program, which the guest and its snapshots are not.
-        #: Each with its image at that moment, or None where it may share its memory since.
+        #: By process: those that were allowed to execute a program, which the guest and its
+        #: snapshots never are. The value is the process's image at that moment, or None if it may
+        #: share its memory with another process since.
         self._programs: dict[int, _Image | None] = {}
-        #: Groups of programs when they were last looked for, each with its session, and until when
-        #: that counts.
+        #: The groups of programs, each with its session, and the time until which they count.
         self._groups: tuple[dict[int, int], float] = {}, 0.0
         self._names = {arch.numbers.get(name, -1): name for name in _STOPPED}
-        #: By the process that is to ask for it.
+        #: By the process that will ask for the ruleset.
         self._due_rulesets: dict[int, DueRuleset] = {}
+        #: Processes that may fork once, as a snapshot is due; None is whichever asks first.
         self._due_forks: list[int | None] = []
-        #: Snapshots that are to begin a session: forks of a sandbox.
+        #: Snapshots that may begin a session, as forks of a sandbox.
         self._due_sessions = set[int]()
-        #: Snapshots, which no cell signals: a pidfd of each, by its number.
+        #: By process: pidfds of snapshots, which no cell may signal.
         self._protected: dict[int, int] = {}
         self._starts = Starts()
-        #: What may yet be added to epolls, and ports that may yet be taken.
-        self._watches, self._ports = Allowances(WATCHES), Allowances(PORTS)
-        #: The user whose call was taken up last.
+        self._watches = Allowances(WATCHES)
+        self._ports = Allowances(PORTS)
+        #: The user who made the call that was received last.
         self.asking = 0
 
     def close(self) -> None:
-        """Close the listener: calls that are stopped, and all that come, fail with ENOSYS."""
+        """Close the listener. Calls that are stopped now or later then fail with ENOSYS."""
         os.close(self._listener)
         for pidfd in self._protected.values():
             os.close(pidfd)
 
     def protect(self, pid: int) -> None:
-        """Let nobody signal a snapshot, which a guest that starts programs has among its own."""
+        """Refuse every signal to snapshot ``pid``.
+
+        Without this, a guest that may start programs could signal its snapshots like its other
+        child processes.
+        """
         for known in tuple(self._protected):
             self._is_protected(known)
         if pid not in self._protected:
@@ -438,7 +475,7 @@ class Gate:
                 self._protected[pid] = os.pidfd_open(pid)
 
     def _is_protected(self, pid: int) -> bool:
-        """Return whether a number is a snapshot's, and forget it once that has ended."""
+        """Return whether ``pid`` is a living snapshot; forget a snapshot that has ended."""
         pidfd = self._protected.get(pid)
         if pidfd is None:
             return False
@@ -448,9 +485,9 @@ class Gate:
         return False
 
     def expect_ruleset(self, due: DueRuleset) -> None:
-        """Lay one more ruleset on a process when it asks for that; it starts nothing before.
+        """Put one more ruleset on a process when the process asks for it.
 
-        Nor does any other, if that is to be alone.
+        Until then the process may start nothing; if it must be alone, no process of this gate may.
         """
         self._withdraw_rulesets(None if due.alone else due.pid)
         self._due_rulesets[due.pid] = due
@@ -458,31 +495,34 @@ class Gate:
             self._due_forks.clear()
 
     def _withdraw_rulesets(self, pid: int | None) -> None:
-        """Have those be due no more that are due on a process, or alone; on any for None."""
+        """Close the rulesets that are due on ``pid``, and any whose process must be alone.
+
+        If ``pid`` is None, close all of them.
+        """
         for due in tuple(self._due_rulesets.values()):
             if due.alone or pid in {due.pid, None}:
                 os.close(self._due_rulesets.pop(due.pid).fd)
 
     def allow_fork(self, pid: int | None) -> None:
-        """Let the next fork of ``pid`` through, or of whoever asks: a snapshot is due.
+        """Allow the next fork of ``pid``, or for None of whichever process asks first.
 
-        No ruleset is due on it any more.
+        The host asked for a snapshot. Any ruleset that was due on the process is withdrawn.
         """
         self._withdraw_rulesets(pid)
         self._due_forks.append(pid)
 
     def allow_session(self, pid: int) -> None:
-        """Let a snapshot begin a session, once: it is to be a fork of a sandbox."""
+        """Allow snapshot ``pid`` to begin a session, once: it becomes a fork of a sandbox."""
         self._due_sessions.add(pid)
 
     def withdraw_fork(self, but: Collection[int] = ()) -> None:
-        """Take ``allow_fork`` back, ``but`` for these: no snapshot is wanted any more."""
+        """Withdraw what ``allow_fork`` allowed, except for the processes in ``but``."""
         self._due_forks = [pid for pid in self._due_forks if pid in but]
 
     def answer(self, before: Callable[[], None] = lambda: None) -> bool:
-        """Decide one stopped call. Return False when the guest is gone.
+        """Receive and answer one stopped call. Return False if the guest is gone.
 
-        ``before`` is called when it was taken up, before it is decided.
+        ``before`` is called when the call was received and has not been decided.
         """
         space = bytearray(_NOTIF.size)
         try:
@@ -495,9 +535,9 @@ class Gate:
         self.asking = self._sessions.user_of_task(task)
         before()
         name = self._names.get(number)
-        refusal = errno.EPERM  # of one that the gate does not know (never expected)
+        refusal = errno.EPERM  # for a call that the gate does not know (never expected)
         if name == HANDLING and audit == self._audit:
-            self._have_restarted(ident, task, args[_ACTION])
+            self._make_calls_restart(ident, task, args[_ACTION])
             refusal = 0
         elif name is not None and audit == self._audit:
             # Process ids and clone's flags are 32 bits wide to the OS kernel.
@@ -509,23 +549,26 @@ class Gate:
         return True
 
     def _ioctl(self, operation: int, data: bytes) -> None:
-        """Call ioctl(2) on the listener, again while the end of a child interrupts it."""
+        """Call ioctl(2) on the listener; repeat the call if SIGCHLD interrupted it."""
         while True:
             with contextlib.suppress(InterruptedError):
                 fcntl.ioctl(self._listener, operation, data)
                 return
 
-    def _have_restarted(self, ident: int, task: int, address: int) -> None:
-        """Have calls of a shell restarted that the end of a child interrupts.
+    def _make_calls_restart(self, ident: int, task: int, address: int) -> None:
+        """Add SA_RESTART to the SIGCHLD handler that a shell is about to set.
 
-        A signal interrupts a stopped call until it is taken up here. If its handler does not
-        restart calls (SA_RESTART), a fork fails with EINTR, which no fork does elsewhere: dash and
-        busybox then end a pipeline with "Cannot fork". Their handlers are known by blocking every
-        signal. Other programs block signals around a fork, or have calls restarted.
+        ``ident`` and ``task`` are the stopped call's; ``address`` is that of its sigaction.
 
-        Nothing is decided by what is read here, and only the caller's own memory is written. It is
-        left alone if another process may have it, too, or if a file is mapped there: another
-        process could keep the memory locked, or the file, and the zygote waiting.
+        A signal interrupts a stopped call until the zygote has received it. If the signal's handler
+        does not restart calls (SA_RESTART), a fork then fails with EINTR, which happens nowhere
+        else: dash and busybox end a pipeline with "Cannot fork". Their handlers are recognised
+        because they block every signal. Other programs block signals around a fork, or restart
+        calls.
+
+        No decision depends on the memory that is read here, and only the caller's own memory is
+        written. Memory that another process may share, or that maps a file, is left alone: another
+        process could lock it and make the zygote wait.
         """
         with contextlib.suppress(OSError, struct.error):
             process_id, threads = _process_of(task)
@@ -537,16 +580,17 @@ class Gate:
             handler, flags, _, mask = _SIGACTION.unpack(action)
             blocks = mask & _EVERY_SIGNAL == _EVERY_SIGNAL
             if handler not in {signal.SIG_DFL, signal.SIG_IGN} and blocks:
-                # Still the caller's number: another gets it only once all others were given.
+                # Make sure that the call still waits, so that ``task`` is still the caller. Linux
+                # gives its number to another task only after all other numbers.
                 self._ioctl(NOTIF_ID_VALID, _WORD.pack(ident))
                 write_memory(task, address + _SIGACTION_FLAGS, _WORD.pack(flags | SA_RESTART))
 
     def _has_own_memory(self, process_id: int) -> bool:
-        """Return whether no other process has the memory of this one, whose one thread has called.
+        """Return whether no other process shares this one's memory. Its only thread has called.
 
-        A program that began gave the process a memory of its own, and since then the process has
-        started none that shares it. It is not asked with kcmp(2), nor anything of other processes:
-        see ``_image_of``. Raises OSError when the process is gone.
+        A process has memory of its own once it executes a program, unless it has since started a
+        process that shares it. kcmp(2) would say so, but neither it nor /proc of other processes
+        may be asked: see ``_image_of``. Raises OSError if the process is gone.
         """
         before = self._programs.get(process_id)
         if before is None:
@@ -555,10 +599,10 @@ class Gate:
         return now.began == before.began and now.stack != before.stack
 
     def decide(self, request: Request) -> int:
-        """Return 0 to let the call go on, or the errno it fails with."""
+        """Return 0 to allow the call, or the errno with which it must fail."""
         try:
             return self._decide(request)
-        except (OSError, LockFailed):  # its task is gone, or can't be looked at
+        except (OSError, LockFailed):  # the task is gone, or /proc can't be read: fail closed
             return errno.EPERM
 
     def _decide(self, request: Request) -> int:
@@ -579,7 +623,7 @@ class Gate:
         return _REFUSED_WITH.get(request.call, errno.EPERM)
 
     def _may(self, request: Request, process_id: int, threads: int) -> bool:
-        """Return whether a process may do what concerns it, and what it started, alone."""
+        """Return whether a process may make this call, which starts no task."""
         if request.call == EXECUTING:
             return self._may_execute(process_id, threads)
         if request.call == LOCKING:
@@ -594,28 +638,28 @@ class Gate:
         return self._may_name(request.call, target, process_id)
 
     def _may_be_in(self, target: int, group: int) -> bool:
-        """Return whether a process may be put in a group.
+        """Return whether process ``target`` may be put in ``group``.
 
-        The guest and its snapshots stay in theirs, which nobody signals, and nobody who has left it
-        comes back: a process that names its own group in ``kill`` could be put there after it was
-        looked which that is.
+        The guest and its snapshots must stay in their group, and no other process may join it. A
+        process that signals its own group (``kill`` with 0) could otherwise be moved into the
+        guest's group after the gate has looked up which group it is in.
         """
         return not self._is_guest(target) and not self._is_guests_group(group)
 
     def _is_guests_group(self, group: int) -> bool:
-        """Return whether a guest or a snapshot is in a group."""
+        """Return whether a guest or a snapshot is in ``group``."""
         guests = (pid for pid in tuple(self._protected) if self._is_protected(pid))
         return group in self._sessions.first or group in map(_group, guests)
 
     def _is_guest(self, pid: int) -> bool:
-        """Return whether a process is the guest, a snapshot, or one that has taken over."""
+        """Return whether ``pid`` is the guest, a snapshot, or a snapshot that took over."""
         return pid in self._sessions.first or self._is_protected(pid)
 
     def _may_execute(self, process_id: int, threads: int) -> bool:
-        """Return whether a process may execute a program, and remember its image until then.
+        """Return whether a process may execute a program; if so, remember its present image.
 
-        The guest and its snapshots may not: who reads what they take would wait meanwhile (see
-        ``_image_of``), and nothing would be left of them.
+        The guest and its snapshots may not. The program would replace them, and whoever reads their
+        use of resources in /proc would wait while it does (see ``_image_of``).
         """
         if not self.plan.subprocess or self._is_guest(process_id):
             return False
@@ -626,10 +670,11 @@ class Gate:
         return True
 
     def _begin_session(self, process_id: int) -> bool:
-        """Record the session that a process is about to begin; its number is the process's.
+        """Return whether a process may begin a session; if so, record it.
 
-        A guest leads its session already. A snapshot that took over does not, and could leave,
-        unless it is to be a fork's guest: the host has said whose the session is then.
+        The session's number will be the pid. A snapshot may begin one only if it becomes the guest
+        of a fork: the host has then recorded its user (``Sessions.begin``). Other snapshots could
+        leave their guest's session, as unlike a guest they don't lead it.
         """
         if process_id in self._due_sessions:
             self._due_sessions.remove(process_id)
@@ -640,19 +685,23 @@ class Gate:
         return True
 
     def _may_name(self, call: str, target: int, process_id: int) -> bool:
-        """Return whether a process may name this one, or this group, in a call.
+        """Return whether process ``process_id`` may name ``target`` in a call.
 
-        Itself, what it has started, and any program in a session of its user's: one cell's
-        ``kill`` ends what another has started, which may be an orphan by now. A group where that is
-        in a session of its user's, unless the guest or a snapshot is in it: who ends that ends
-        the guest. Nothing of another user's, whoever started it: a limit ends a process as well as
-        a signal does.
+        ``target`` is a process, or for ``kill`` a group if it is negative or 0. A process may name
+
+        - itself;
+        - what it has started, and any program in a session of its user, so that one cell can end
+          what another has started, which may be an orphan by now;
+        - a group in a session of its user, unless the guest or a snapshot is in that group.
+
+        It may name nothing of another user, whoever started it. That holds for all calls, because a
+        resource limit ends a process as well as a signal does.
         """
         user = self._sessions.user_of_task(process_id)
         if call == "kill" and target <= 0:
             group = -target or _group(process_id)
             return self.plan.subprocess and self._is_of_programs(group, user)
-        if call in ABOUT:  # these take threads' ids, too
+        if call in ABOUT:  # these accept the ids of threads, too
             with contextlib.suppress(OSError):
                 target = _process_of(target)[0]
         if target == process_id:
@@ -674,23 +723,25 @@ class Gate:
         return number in self._sessions and self._sessions.user_of(number) == user
 
     def _groups_of_programs(self) -> dict[int, int]:
-        """Return all groups in sessions of the guest's, those without a leader, too, by number.
+        """Return the session of each group in the guest's sessions, by the group's number.
 
-        With each is its session: a group lies in one.
+        Groups whose leader has ended are included.
 
-        That takes long where there are many processes, and all calls wait for it: it is remembered
-        for ten times as long. No group's number is another's so soon: there are 32,768 at least.
+        The look takes long if there are many processes, and all stopped calls wait meanwhile. So
+        its result counts for ten times as long as the look took. No number is given to another
+        group so soon: there are at least 32,768.
         """
         groups, until = self._groups
         if (began := time.monotonic()) >= until:
-            found = ((pid, session(pid)) for pid in descendants(os.getpid()))
-            groups = {_group(pid): number for pid, number in found if number in self._sessions}
+            members = ((pid, session(pid)) for pid in descendants(os.getpid()))
+            groups = {_group(pid): number for pid, number in members if number in self._sessions}
             groups.pop(-1, None)
             ended = time.monotonic()
             self._groups = groups, ended + _REMEMBERED * (ended - began)
         return groups
 
     def _reach(self, request: Request) -> int:
+        """Decide a call of the network: return 0 or an errno. The plan allows a network."""
         if request.call in TAKING_PORTS:
             user = self._sessions.user_of_task(request.task)
             return 0 if self._ports.take(user) else errno.EADDRINUSE
@@ -699,14 +750,15 @@ class Gate:
         return 0
 
     def _start(self, request: Request, process_id: int) -> int:
+        """Decide a call that starts a thread or process: return 0 or an errno."""
         is_due = self._is_due(request, process_id)
         if not self._may_start(request, process_id, is_due=is_due):
             return errno.EPERM
         most = self.plan.limits.max_processes
-        if most is None or is_due:  # a session at its limit is to be restored all the same
+        if most is None or is_due:  # a session at its limit must still get snapshots
             return 0
         self._starts.look()
-        threads = thread_count(process_id)  # not those of before that look
+        threads = thread_count(process_id)  # after the look, which forgot starts that are over
         if self._count(threads) >= most:
             return errno.EAGAIN
         is_thread = request.call == "clone" and bool(request.args[0] & CLONE_THREAD)
@@ -719,51 +771,55 @@ class Gate:
         if process_id in self._due_rulesets or any(due.alone for due in due_rulesets):
             return False
         shares = request.call == "vfork" or (flags & CLONE_VM and not flags & CLONE_THREAD)
-        if shares and process_id in self._programs:  # a guest is no program, whatever it starts
+        # The guest is not in ``_programs``, and is not added to it whatever it starts.
+        if shares and process_id in self._programs:
             self._programs[process_id] = None
         if flags & CLONE_THREAD or self.plan.subprocess:
             return not flags & CLONE_NEVER
         return is_due
 
     def _is_due(self, request: Request, process_id: int) -> bool:
-        """Return whether this makes a snapshot, which is due no more then.
+        """Return whether this fork makes the snapshot that is due; if so, use up the permission.
 
-        Snapshots are the main thread's; whatever other thread asks is a cell's. So is what the
-        guest asks when it is a snapshot that is to fork.
+        Only main threads make snapshots. A request of another thread is a cell's, and so is a
+        request of the guest while the permission is for one of its snapshots.
         """
         flags = request.args[0] if request.call == "clone" else 0
         due = [pid for pid in self._due_forks if pid in {process_id, None}]
         if request.task != process_id or flags & CLONE_SHARED or not due:
             return False
-        # One that is due for anybody is left for a process that has none of its own.
+        # A permission for whichever asks first is left for processes that have none of their own.
         self._due_forks.remove(process_id if process_id in due else None)
         return True
 
     def _count(self, threads: int) -> int:
-        """Count the guest's tasks, those that were let through and may not have begun included.
+        """Count the guest's tasks, including starts that were allowed and may not show yet.
 
-        ``threads`` are those of the process that asks.
+        ``threads`` is how many threads the process that asks has. If programs may not be started,
+        there are no others.
         """
         if self.plan.subprocess:
-            # A guest and what it started; orphans came back to us, a subreaper. Who descends from
-            # one that ends meanwhile may be missed: then there is room for one more, by that end.
+            # The guest and what it started. Orphans are our children, since the zygote is a
+            # subreaper. If a process ends during the walk, its descendants may be missed. The count
+            # is then too low, but that end made room for one more task.
             pids = [pid for pid in descendants(os.getpid()) if session(pid) in self._sessions]
             threads = sum(map(thread_count, pids))
-            # A snapshot has one thread, which counts for nothing. Those that it starts once it has
-            # taken over do count.
+            # Subtract one thread for each snapshot: snapshots don't count against the limit. The
+            # threads that a snapshot starts after it took over do count.
             threads -= sum(map(self._is_protected, pids))
         return threads + len(self._starts)
 
     def _lay_ruleset(self, request: Request, process_id: int, threads: int) -> bool:
-        """Lay the ruleset that is due on the process it is due on; return whether that asks.
+        """Give the caller the ruleset that is due on it; return whether it is the one to ask.
 
-        The one thread that there is stands still, nobody else has its descriptors, and the number
-        that it names is the ruleset's from here on: what it does next is to be restricted.
+        The caller's only thread is stopped, and no other process shares its descriptors. So the
+        descriptor number that it names in this call can be made the ruleset's, and the call, once
+        it goes on, restricts the thread by it.
         """
         due, (number, flags, *_) = self._due_rulesets.get(process_id), request.args
         if due is None or threads != 1 or request.task != process_id:
             return False
-        if flags:  # some make it fail
+        if flags:  # some of them would make the call fail
             return False
         del self._due_rulesets[process_id]
         try:
@@ -773,67 +829,72 @@ class Gate:
             self._ioctl(NOTIF_ADDFD, added)
         finally:
             os.close(due.fd)
-        if not due.alone:  # a fork, which writes in its own folder alone
+        if not due.alone:  # a fork, which may write in its own folder only
             self._sessions.take_attributes(process_id)
-        # Not before: a limit on open files would keep the number from being used.
+        # Not earlier: a limit on open files could exclude the ruleset's descriptor number.
         process.lower_limits(due.pid, due.limits)
         due.done()
         return True
 
 
-# Processes, as /proc has them.
+# Functions that look at processes in /proc.
 
-#: Of a task's status: its process, and how many threads that has.
+#: In /proc/TASK/status: the task's process, and how many threads the process has.
 _STATUS: Final = re.compile(rb"^Tgid:\s*(\d+)$.*^Threads:\s*(\d+)$", re.DOTALL | re.MULTILINE)
-#: Its parent. Not by /proc/PID/stat: see ``_image_of``.
+#: In the same file: the parent. Not read from /proc/PID/stat: see ``_image_of``.
 _PARENT: Final = re.compile(rb"^PPid:\t(\d+)$", re.MULTILINE)
-#: And what it does. Who waits for something, is stopped or has ended is on the way to no new task:
-#: there a task runs, or waits as for a disk (proc(5), "D").
+#: In the same file: a state in which a task can't be starting another. A task that starts another
+#: runs, or waits uninterruptibly as for a disk (proc(5), "D").
 _WAITS: Final = re.compile(rb"^State:\s*[STtZXx]\b", re.MULTILINE)
+#: Bytes that one read of a file in /proc asks for.
 _READ: Final = 1 << 14
-#: How many times as long as a look for groups took it is remembered.
+#: The groups that a look found count for this many times as long as the look took.
 _REMEMBERED: Final = 10
-#: The largest number of a process (proc(5), pid_max), and processes between two that are related:
-#: more than a preset lets a guest have.
+#: The largest pid (proc(5), pid_max).
 _LARGEST: Final = 2**22
+#: Most generations between a process and its ancestor: more than a preset lets a guest have.
 _DEEPEST: Final = 1_024
-#: Looks for who descends from whom, each of which somebody's end may cut short.
+#: Attempts to follow a process's ancestors; the end of one of them cuts an attempt short.
 _LOOKS: Final = 16
-#: Seconds that processes have to end in, and between two looks at them.
+#: Seconds within which killed sessions must be empty, and between two looks at them.
 _TIMEOUT, _PAUSE = 10.0, 0.001
 
 
 def _process_of(task: int) -> tuple[int, int]:
-    """Return a task's process and how many threads that has. Raises OSError when it is gone."""
-    found = _STATUS.search(_read(f"/proc/{task}/status"))
-    if found is None:
+    """Return a task's process and how many threads it has. Raises OSError if the task is gone."""
+    match = _STATUS.search(_read(f"/proc/{task}/status"))
+    if match is None:
         raise ProcessLookupError(task)
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 class _Image(NamedTuple):
-    """Tells one memory of a process from that of the program it executes next (proc(5), stat)."""
+    """Identifies the memory of a process: a program that it executes gives it another one.
 
-    #: When the process was started: another may have its number later.
+    Source: proc(5), /proc/PID/stat.
+    """
+
+    #: When the process was started. Another process may get its pid later.
     began: int
-    #: Where its stack begins, which is elsewhere in each new memory; 0 if the program can't be
+    #: The address of its stack, which differs in each new memory; 0 if the program's file can't be
     #: read.
     stack: int
 
 
 def _image_of(process_id: int) -> _Image:
-    """Return the image of a process whose one thread is stopped. Raises OSError when it is gone.
+    """Return the image of a process whose only thread is stopped at the gate.
 
-    Ask it of no other. A process that executes a program holds a lock (``exec_update_lock``) until
-    the memory that it had is freed, half a minute if others keep it from the processor, and who
-    reads its /proc/PID/stat, maps or mem, or calls kcmp(2), waits as long.
+    Never ask for that of another process. One that executes a program holds a lock
+    (``exec_update_lock``) until its former memory is freed, which takes half a minute if others
+    keep it from the processor. Whoever reads its /proc/PID/stat, maps or mem, or calls kcmp(2),
+    waits as long. Raises OSError if the process is gone.
     """
     fields = _read(f"/proc/{process_id}/stat").rpartition(b") ")[2].split()
     return _Image(began=int(fields[19]), stack=int(fields[25]))
 
 
 def _may_be_starting(task: int) -> bool:
-    """Return whether a task that was let start another may still be about it."""
+    """Return whether a task that was allowed to start another may not have done so yet."""
     try:
         return _WAITS.search(_read(f"/proc/{task}/status")) is None
     except OSError:
@@ -841,12 +902,12 @@ def _may_be_starting(task: int) -> bool:
 
 
 def _signed(number: int) -> int:
-    """Return 32 bits as the OS kernel takes a process id."""
+    """Return 32 bits as the signed number that the OS kernel takes them for."""
     return number - (1 << 32) if number & 0x8000_0000 else number
 
 
 def thread_count(pid: int) -> int:
-    """Return how many threads a process has, 0 when it is gone."""
+    """Return how many threads a process has, 0 if it is gone."""
     try:
         return _process_of(pid)[1]
     except OSError:
@@ -854,7 +915,7 @@ def thread_count(pid: int) -> int:
 
 
 def session(pid: int) -> int:
-    """Return a process's session, -1 when it is gone."""
+    """Return a process's session, -1 if it is gone."""
     try:
         return os.getsid(pid)
     except ProcessLookupError:
@@ -862,7 +923,7 @@ def session(pid: int) -> int:
 
 
 def _group(pid: int) -> int:
-    """Return a process's group, -1 when it is gone."""
+    """Return a process's group, -1 if it is gone."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:
@@ -870,28 +931,28 @@ def _group(pid: int) -> int:
 
 
 def descends(pid: int, ancestor: int) -> bool:
-    """Return whether a process was started by ``ancestor``, or by one that was.
+    """Return whether a process was started by ``ancestor``, or by a descendant of it.
 
-    It looks from below, so that it takes no longer the more processes there are. Whoever ends on
-    the way hands its children over, so that the look begins again.
+    Follows the parents of ``pid``, so that the time does not grow with the number of processes. A
+    process that ends meanwhile hands its children to another parent; the walk then starts again.
     """
     if not 0 < pid <= _LARGEST:  # a group, or no process
         return False
-    looks = (_looks_up(pid, ancestor) for _ in range(_LOOKS))
-    return next((found for found in looks if found is not None), False)
+    answers = (_has_ancestor(pid, ancestor) for _ in range(_LOOKS))
+    return next((answer for answer in answers if answer is not None), False)
 
 
-def _looks_up(pid: int, ancestor: int) -> bool | None:
-    """Do what ``descends`` says; return None where an ancestor has ended meanwhile."""
-    lowest = pid
+def _has_ancestor(pid: int, ancestor: int) -> bool | None:
+    """Walk from ``pid`` up to ``ancestor``; return None if a process between them has ended."""
+    start = pid
     for _ in range(_DEEPEST):
         try:
-            found = _PARENT.search(_read(f"/proc/{pid}/status"))
+            match = _PARENT.search(_read(f"/proc/{pid}/status"))
         except OSError:
-            found = None
-        if found is None:
-            return False if pid == lowest else None
-        pid = int(found[1])
+            match = None
+        if match is None:
+            return False if pid == start else None
+        pid = int(match[1])
         if pid == ancestor:
             return True
         if pid <= 1:
@@ -900,13 +961,16 @@ def _looks_up(pid: int, ancestor: int) -> bool | None:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Yield the children of all of a process's threads, and theirs, as far as they can be read."""
+    """Yield the descendants of a process: the children of all its threads, and their descendants.
+
+    May miss some if a process ends meanwhile; ``everybody`` doesn't.
+    """
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
         if parent != pid:
             yield parent
-        # Any of its threads may end while we look.
+        # Any of the parent's threads may end meanwhile.
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{parent}/task"):
                 with contextlib.suppress(OSError):
@@ -914,11 +978,12 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def everybody() -> Iterator[tuple[int, int]]:
-    """Yield every process that there is and its session, -1 where it is gone: all of /proc, twice.
+    """Yield every process and its session, -1 if it is gone. Lists all of /proc, twice.
 
-    Below whom a process lies is not asked: whoever dies hands its children over meanwhile. One that
-    is made during a look may not be in it, but whoever made it was; unless that ended during this
-    look, and then the child is in the next. No call that starts another passes the gate meanwhile.
+    Lists /proc instead of walking from parents to children, because a process that dies meanwhile
+    hands its children to another parent. A process that is made during the first listing may be
+    missing from it. The second listing has it: no further call that starts a process passes the
+    gate meanwhile, as the zygote is here and answers none.
     """
     for _ in range(2):
         for name in os.listdir("/proc"):
@@ -927,7 +992,7 @@ def everybody() -> Iterator[tuple[int, int]]:
 
 
 def _read(path: str) -> bytes:
-    """Read a file of /proc, a tenth as dear as by ``open``. Raises OSError."""
+    """Read a file in /proc, in a tenth of the time that ``open`` takes. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = list[bytes]()
@@ -939,55 +1004,66 @@ def _read(path: str) -> bytes:
 
 
 def _most_watches() -> int:
-    """Return what Linux lets all of a user's epolls watch: some 200 bytes each (epoll(7))."""
+    """Return how many descriptors all epolls of a user may watch together (epoll(7)).
+
+    Each takes some 200 bytes of the OS kernel's memory.
+    """
     try:
         return int(_read("/proc/sys/fs/epoll/max_user_watches"))
     except (OSError, ValueError):
-        return 400_000  # of a machine with 2 GiB
+        return 400_000  # as on a machine with 2 GiB
 
 
-#: What may be added to epolls, and ports that may be taken, at once: a quarter of what there is. Of
-#: ports that is what Linux gives to whoever names none (ip(7), ip_local_port_range).
+#: Descriptors that may be added to epolls at once: a quarter of what there may be.
 WATCHES: Final = _most_watches() // 4
+#: Ports that may be taken at once: a quarter of those that Linux gives to programs that name none
+#: (ip(7), ip_local_port_range).
 PORTS: Final = 28_232 // 4
-#: Seconds in which an allowance grows from nothing to all: room for honest servers, and hours until
-#: others lack any.
+#: Seconds in which an allowance grows from nothing to all. Leaves room for honest servers, and
+#: takes hours until other programs run short.
 REGROWN: Final = 2_500
 
 
-#: Sockets of a session's own network, of all kinds, with which no more is made for UDP. So there
-#: are never more for UDP, whoever closes what, of which the gate hears nothing. Each holds 208 KiB
-#: of datagrams and one more, which count for no process, of what all programs share (udp(7),
-#: udp_mem): when that is short, every program loses datagrams.
+#: If a session's own network has this many sockets of any kind, no more is made for UDP. So there
+#: are never more than that for UDP, though the gate does not learn which sockets are closed. Each
+#: holds 208 KiB of datagrams and one more. That memory counts for no process, and all programs
+#: share it (udp(7), udp_mem): when it is short, every program loses datagrams.
 MOST_SOCKETS: Final = 512
 _IN_USE: Final = re.compile(rb"^sockets: used (\d+)$", re.MULTILINE)
 _TYPE: Final = 0xF
 
 
 def _is_udp(args: tuple[int, ...]) -> bool:
-    """Return whether the arguments of socket(2) are those of one for UDP."""
+    """Return whether the arguments of socket(2) ask for a UDP socket."""
     return args[0] in {socket.AF_INET, socket.AF_INET6} and args[1] & _TYPE == socket.SOCK_DGRAM
 
 
 def _sockets(task: int) -> int:
     """Return how many sockets there are in a task's network. Raises OSError."""
-    found = _IN_USE.search(_read(f"/proc/{task}/net/sockstat"))
-    return int(found[1]) if found else MOST_SOCKETS
+    match = _IN_USE.search(_read(f"/proc/{task}/net/sockstat"))
+    return int(match[1]) if match else MOST_SOCKETS
 
 
 def end_sessions(sessions: Sessions, keep: tuple[int, ...], user: int | None = None) -> None:
-    """Kill what is in a guest's sessions and not to be kept, or in a user's. Raises LockFailed.
+    """Kill every process in a guest's sessions, except those in ``keep``.
 
-    It is done when a look finds nobody who was not killed before: what one had begun to start may
-    come after it was looked at. Nobody is waited for until they are gone. Whoever was sent SIGKILL
-    runs no instruction of their own any more, and starts nothing, but a call of the OS kernel that
-    no signal ends can keep them for minutes (to free a file of many pieces), and whoever waits
-    here for the zygote would take a snapshot that is to serve for one that does not.
+    With a ``user``, kill only what is in that user's sessions.
 
-    No session is begun while the zygote is here.
+    Looks repeatedly, until a look finds no process that was not killed before: a start that had
+    begun may show its process only after the first look. No session can begin meanwhile, because
+    the zygote is here and answers no call.
+
+    Does not wait until the processes are gone. After SIGKILL a process runs none of its own
+    instructions and starts nothing. But a call of the OS kernel that no signal ends can keep it for
+    minutes (freeing a file of many pieces), and the snapshot that waits for the zygote meanwhile
+    would be taken for one that does not answer.
+
+    Raises LockFailed if processes go on starting others for ten seconds.
     """
-    deadline, killed = time.monotonic() + _TIMEOUT, set[int]()
-    # Against the look before, not all: whoever was not in that one has a number that was free.
+    deadline = time.monotonic() + _TIMEOUT
+    killed = set[int]()
+    # Compared with the look before, not with all: a pid that was missing in the last look was free,
+    # so it belongs to a new process.
     while (found := _kill_all(sessions, keep, user)) - killed:
         killed = found
         if time.monotonic() > deadline:
@@ -996,16 +1072,16 @@ def end_sessions(sessions: Sessions, keep: tuple[int, ...], user: int | None = N
 
 
 def _kill_all(sessions: Sessions, keep: tuple[int, ...], user: int | None) -> set[int]:
-    """Kill all in these sessions, but for ``keep``; return those that live still."""
+    """Kill all processes in these sessions except ``keep``; return those that were alive."""
     others = (pid for pid, _ in everybody() if pid not in keep)
     return {pid for pid in others if _kill_in_session(sessions, pid, user)}
 
 
 def _is_in(sessions: Sessions, pid: int, user: int | None) -> bool:
-    """Return whether a process is in one of these sessions, of which only a user's may be meant.
+    """Return whether a process is in one of these sessions, or in one of ``user``'s if given.
 
-    Any may have ended, the first too once a fork's guest has taken over, and its number be that of
-    a stranger's: who is in it is ours only if we are its ancestor.
+    A session may have ended, the first one too once the guest of a fork has taken over, and its
+    number may be that of a session outside. So the process must also descend from the zygote.
     """
     number = session(pid)
     if user is not None and sessions.user_of(number) != user:
@@ -1014,7 +1090,7 @@ def _is_in(sessions: Sessions, pid: int, user: int | None) -> bool:
 
 
 def _kill_in_session(sessions: Sessions, pid: int, user: int | None) -> bool:
-    """Kill a process if it is in one of these sessions; return whether it was, and lives."""
+    """Kill a process if it is in one of these sessions; return whether it was and was alive."""
     if not _is_in(sessions, pid, user):
         return False
     try:
@@ -1022,11 +1098,11 @@ def _kill_in_session(sessions: Sessions, pid: int, user: int | None) -> bool:
     except OSError:
         return False
     try:
-        # Looked at again: the number may have become another's before there was a descriptor.
+        # Checked again: before the pidfd was opened, the pid may have become another process's.
         if is_readable(fd) or not _is_in(sessions, pid, user):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # gone, or nobody of ours
+    except (ProcessLookupError, PermissionError):  # gone, or not one of ours
         return False
     finally:
         os.close(fd)

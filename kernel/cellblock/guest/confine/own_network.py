@@ -1,16 +1,19 @@
-"""A network that a session has to itself, in which listed hosts are neighbours.
+"""A network for one session alone, in which the hosts that the policy lists are neighbours.
 
-A network namespace with a loopback device, and no other: nothing in it leads outside. Each listed
-host has an address there. A listed name has one of the loopback's own, which a private /etc/hosts
-says; a listed address is added to the device. At each listed port a socket listens before any guest
-exists. The zygote sends it to the host, and the host's relay takes what comes there. So which entry
-a guest means is the listener that its connection came to: nobody reads an address out of a guest.
+It is a network namespace with a loopback device and no other, so nothing in it leads outside. The
+zygote makes it before its locks: ``enter``, then ``settle``, then ``listen``.
 
-Where a policy has ports, the zygote also sends the host a socket of this network, by which a
-process of the host's enters it, and connects to servers of cells (``host.services.ports``).
+Each listed host has an address in it. A listed name gets one of the loopback device's own
+addresses, which a private /etc/hosts maps the name to; a listed address is added to the device. At
+each listed port a socket listens before any guest exists. The zygote sends these sockets to the
+host, and the host's relay accepts the connections that arrive. So the listener that a connection
+arrived at says which entry of the policy the guest means: no address is read from a guest.
 
-In a container the network is the engine's, without a device too, and so is /etc/hosts; no address
-can be added there.
+If a policy has ports, the zygote also sends the host a socket of this network. By that, a process
+of the host enters the network and connects to servers of cells (``host.services.ports``).
+
+In a container the engine makes the network, also without a device, and /etc/hosts. No address can
+be added there.
 
 Source: network_namespaces(7), rtnetlink(7), netlink(7), hosts(5).
 """
@@ -36,10 +39,10 @@ from cellblock.wire.messages import Neighbour
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Where names are looked up first (nsswitch.conf(5)).
+#: The file in which names are looked up first (nsswitch.conf(5)).
 HOSTS: Final = "/etc/hosts"
 _OWN_NAMES: Final = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
-#: Connections that wait for the relay; more wait at the guest.
+#: Connections that may wait for the relay. Further ones wait in the guest's ``connect``.
 BACKLOG: Final = 256
 
 # <linux/sched.h>, <linux/sockios.h>, <linux/if.h>: struct ifreq with a name and flags
@@ -49,8 +52,8 @@ SIOCSIFFLAGS: Final = 0x8914
 IFF_UP: Final = 1
 _IFREQ: Final = struct.Struct("=16sh14x8x")
 _LOOPBACK: Final = "lo"
-#: Least, first and most bytes that a TCP connection holds each way (tcp(7)): Linux enlarges them no
-#: further. All programs of the machine share the memory of these.
+#: Least, first and most bytes of a TCP connection's buffers (tcp(7)). Bounded, because all programs
+#: of the machine share the memory of these buffers.
 _BUFFERS: Final = {"tcp_rmem": "4096 131072 524288", "tcp_wmem": "4096 16384 524288"}
 # <linux/netlink.h>, <linux/rtnetlink.h>, <linux/if_addr.h>: nlmsghdr, ifaddrmsg, rtattr, nlmsgerr
 _HEADER: Final = struct.Struct("=IHHII")
@@ -66,37 +69,38 @@ IFA_F_NODAD: Final = 2
 _LONGEST: Final = 4_096
 #: Seconds that new addresses may take to be reached.
 _PATIENCE: Final = 2.0
-#: How often in a row, 2 ms apart, they are reached until it counts.
+#: An address counts as reachable if it was reached so many times in a row, 2 ms apart.
 _TIMES_REACHED: Final = 10
-#: What adding an address, or listening there, fails with where this machine has no such addresses.
+#: Errnos of adding an address, or listening there, if this machine lacks addresses of that kind.
 _NOT_HERE: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL, errno.EACCES)
 
 
 def enter() -> None:
-    """Enter a network namespace in which there is a loopback device, and nothing else.
+    """Enter a new network namespace, and switch on its loopback device.
 
-    Raises OSError, and LockFailed where there is more.
+    Raises OSError, and LockFailed if it has another device.
     """
     libc.unshare(CLONE_NEWNET)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         if devices := [name for _, name in socket.if_nameindex() if name != _LOOPBACK]:
             raise LockFailed(f"there are network devices: {', '.join(devices)}")
-        asked = _IFREQ.pack(_LOOPBACK.encode(), 0)
-        _, flags = _IFREQ.unpack(fcntl.ioctl(asking, SIOCGIFFLAGS, asked))
-        fcntl.ioctl(asking, SIOCSIFFLAGS, _IFREQ.pack(_LOOPBACK.encode(), flags | IFF_UP))
+        request = _IFREQ.pack(_LOOPBACK.encode(), 0)
+        _, flags = _IFREQ.unpack(fcntl.ioctl(sock, SIOCGIFFLAGS, request))
+        fcntl.ioctl(sock, SIOCSIFFLAGS, _IFREQ.pack(_LOOPBACK.encode(), flags | IFF_UP))
     for name, sizes in _BUFFERS.items():
-        with contextlib.suppress(OSError):  # a container has them read-only: the machine's hold
+        with contextlib.suppress(OSError):  # read-only in a container: the machine's sizes hold
             Path("/proc/sys/net/ipv4", name).write_text(sizes, encoding="ascii")
 
 
 def settle(neighbours: Sequence[Neighbour], folder: str) -> None:
-    """Have neighbours be known, by name and by address, in the namespaces that were entered.
+    """Make the neighbours known by name and address, in the namespaces that were entered.
 
-    ``folder`` is one that may be written to. Raises OSError.
+    Adds listed addresses to the loopback device, and mounts a private /etc/hosts, which is made in
+    ``folder``. Raises OSError.
     """
     literals = dict.fromkeys(each.address for each in neighbours if not each.name)
     added = [each for each in literals if not each.startswith("127.") and each != "::1"]
-    _wait_for_ways([each for each in added if _add_address(each) and ":" in each])
+    _wait_for_routes([each for each in added if _add_address(each) and ":" in each])
     fd, path = tempfile.mkstemp(prefix="hosts-", dir=folder)
     try:
         os.write(fd, hosts(neighbours).encode())
@@ -109,21 +113,22 @@ def settle(neighbours: Sequence[Neighbour], folder: str) -> None:
         os.close(shown)
     finally:
         os.close(fd)
-        os.unlink(path)  # else guests would have it by another name, which they may write to
+        os.unlink(path)  # else guests could write to the same file by this name
 
 
 def hosts(neighbours: Sequence[Neighbour]) -> str:
-    """Return /etc/hosts (hosts(5)) for a network with these neighbours."""
+    """Return the text of /etc/hosts (hosts(5)) for a network with these neighbours."""
     named = dict.fromkeys(f"{each.address} {each.name}" for each in neighbours if each.name)
     listed = [line for line in named if not line.endswith(" localhost")]
     return "\n".join((*_OWN_NAMES, *listed, ""))
 
 
 def _add_address(address: str) -> bool:
-    """Have the loopback device answer at one more address, and at that alone.
+    """Add one address to the loopback device.
 
-    Return False where this machine has no such addresses, or it is there already. Raises OSError.
-    Not by ioctl (netdevice(7)): it has the whole network of the address's class be local.
+    Return False if the device has the address already, or this machine lacks addresses of that
+    kind. Raises OSError. Not done by ioctl (netdevice(7)), which would make the whole network of
+    the address's class local.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     packed = socket.inet_pton(family, address)
@@ -140,28 +145,30 @@ def _add_address(address: str) -> bool:
     return not number
 
 
-def _wait_for_ways(addresses: Sequence[str]) -> None:
-    """Wait until new IPv6 addresses can be reached: Linux adds routes later, in a worker.
+def _wait_for_routes(addresses: Sequence[str]) -> None:
+    """Wait until new IPv6 addresses can be reached, two seconds at most.
 
-    That is a matter of milliseconds, in which a route may come and go. Until then nobody connects
-    there: ENETUNREACH.
+    Linux adds their routes a few milliseconds later, in a worker, and a route may come and go
+    meanwhile. Until then a guest's connection would fail with ENETUNREACH.
     """
-    ends, reached = time.monotonic() + _PATIENCE, 0
-    while addresses and reached < _TIMES_REACHED and time.monotonic() < ends:
-        reached = reached + 1 if all(map(_has_way, addresses)) else 0
+    deadline = time.monotonic() + _PATIENCE
+    reached = 0
+    while addresses and reached < _TIMES_REACHED and time.monotonic() < deadline:
+        reached = reached + 1 if all(map(_has_route, addresses)) else 0
         time.sleep(0.002)
 
 
-def _has_way(address: str) -> bool:
-    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
-        return asking.connect_ex((address, 1)) == 0
+def _has_route(address: str) -> bool:
+    # Connecting a datagram socket sends nothing, but needs a route.
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        return sock.connect_ex((address, 1)) == 0
 
 
 def listen(neighbours: Sequence[Neighbour]) -> Iterator[tuple[int, int]]:
-    """Yield the number of each neighbour with the descriptor of a socket that listens for it.
+    """Yield each neighbour's number and the descriptor of a socket that listens at its address.
 
-    An address of a kind that this machine lacks, as it may IPv6, is left out: nobody can connect to
-    it either. Raises OSError.
+    Addresses of a kind that this machine lacks, such as IPv6, are left out: no guest can connect to
+    them either. Raises OSError.
     """
     for number, each in enumerate(neighbours):
         family = socket.AF_INET6 if ":" in each.address else socket.AF_INET
@@ -177,7 +184,7 @@ def listen(neighbours: Sequence[Neighbour]) -> Iterator[tuple[int, int]]:
                 raise
 
 
-# --- for the host: a way in, and what listens ----------------------------------------------------
+# --- for the host: entering the network, and who listens in it -----------------------------------
 
 NETLINK_SOCK_DIAG: Final = 4
 
@@ -185,8 +192,8 @@ NETLINK_SOCK_DIAG: Final = 4
 def diagnosing_socket() -> int:
     """Return the descriptor of a socket that tells who listens in this network (sock_diag(7)).
 
-    Whoever may change the network can enter it by that (``SIOCGSKNS``); guests never have it.
-    Raises OSError.
+    A process that may change the network can also enter it by this socket (``SIOCGSKNS``). Guests
+    never have it. Raises OSError.
     """
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     return socket.socket(socket.AF_NETLINK, kind, NETLINK_SOCK_DIAG).detach()
@@ -196,23 +203,23 @@ def diagnosing_socket() -> int:
 
 
 def try_out(folder: str) -> None:
-    """Enter such a network, and see that a neighbour's listener is reached by its name.
+    """Enter such a network, and check that a neighbour's listener can be reached by its name.
 
-    For a process that ends then. Raises ConfineError.
+    The process must end afterwards, as it can't leave the network. Raises ConfineError.
     """
-    tried = Neighbour(name="neighbour.invalid", address="127.80.0.1", port=1)
+    neighbour = Neighbour(name="neighbour.invalid", address="127.80.0.1", port=1)
     try:
         layer.enter_namespaces()
         enter()
-        settle([tried], folder)
-        ((_, fd),) = listen([tried])
+        settle([neighbour], folder)
+        ((_, fd),) = listen([neighbour])
         with (
             socket.socket(fileno=fd) as listener,
-            socket.create_connection((tried.name, tried.port)) as one,
-            listener.accept()[0] as other,
+            socket.create_connection((neighbour.name, neighbour.port)) as client,
+            listener.accept()[0] as server,
         ):
-            one.sendall(b"x")
-            if other.recv(1) != b"x":
+            client.sendall(b"x")
+            if server.recv(1) != b"x":
                 raise ConfineError("network", 0, "nothing comes through it")
     except (OSError, LockFailed) as error:
         number = error.errno or 0
@@ -220,7 +227,7 @@ def try_out(folder: str) -> None:
 
 
 def run_trial(folder: str) -> None:
-    """Try it out, and print what came of it. Runs in a process of its own."""
+    """Run ``try_out`` and print "works" or why it failed. Runs in a process of its own."""
     try:
         try_out(folder)
     except ConfineError as error:

@@ -1,6 +1,10 @@
-"""Attributes of a process: descriptors, session, capabilities, resource limits, whose end is whose.
+"""Attributes of a process: descriptors, session, capabilities, resource limits, parent's death.
 
-What is set is asked for again: a filter above us may answer for the OS kernel (seccomp(2)).
+``isolate_zygote`` and ``isolate_fork`` are the first steps of a zygote and of a guest. The others
+are locks, which ``confine`` takes.
+
+Each function reads back what it has set, because a seccomp filter above this process may pretend
+success in place of the OS kernel (seccomp(2)).
 """
 
 from __future__ import annotations
@@ -45,22 +49,23 @@ _OPEN: Final = "/proc/self/fd"
 
 
 def isolate_zygote(*, namespace: bool) -> None:
-    """Do what a zygote does for all its guests; in a pid ``namespace`` of its own, end with it.
+    """Make a zygote untraceable and the parent of its guests' orphans.
 
-    Raises ConfineError.
+    ``namespace`` says that the zygote is the first process of a pid namespace. It then also ends
+    when its parent ends. Raises ConfineError.
     """
     _step("not_dumpable", not_dumpable)
     _step("orphans", _become_subreaper)
     if namespace:
-        # What started it waits outside; that is what the host can kill, and we are to go with it.
+        # The parent, which started the namespace (bubblewrap), waits outside. The host can kill
+        # only that one, and the zygote must end with it.
         _step("end with its parent", _die_with_parent)
 
 
 def isolate_fork(zygote: int, keep: Collection[int]) -> None:
-    """End with the zygote, lead a session, hold no descriptor but ``keep``.
+    """Make a fork end with the zygote, lead a session, and hold no descriptor but ``keep``.
 
-    These come before the locks, which take none of it back. Raises ConfineError where one of them
-    fails, SystemExit where the zygote has gone.
+    Called before the locks. Raises ConfineError if a step fails, SystemExit if the zygote is gone.
     """
     _step("end with the zygote", _die_with_parent)
     if os.getppid() != zygote:  # before it was asked for
@@ -96,7 +101,7 @@ def _start_session() -> None:
 
 
 def _stored(option: int) -> int:
-    """Return the number that a prctl stores at an address."""
+    """Return the number that a prctl query stores at an address."""
     space = ctypes.create_string_buffer(4)
     libc.prctl(option, space)
     number: int = struct.unpack("=i", space.raw)[0]
@@ -106,20 +111,20 @@ def _stored(option: int) -> int:
 def close_inherited(keep: Collection[int]) -> None:
     """Close every descriptor that is not in ``keep``, whatever its number.
 
-    The upper end is the hard limit on open files: a descriptor above the soft one survives a
-    lowering of it. Raises LockFailed where one is left all the same, OSError without /proc.
+    Goes up to the hard limit on open files, since a descriptor above the soft limit stays open when
+    that limit is lowered. Raises LockFailed if a descriptor is left open, OSError without /proc.
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     highest = 1 << 20 if hard == resource.RLIM_INFINITY else hard
-    # Some may lie above today's limit.
+    # A limit may have been lowered below a descriptor that is open.
     highest = max(highest, *map(int, os.listdir(_OPEN)))
     start = 0
     for fd in sorted(keep):
-        if fd > start:  # CPython turns the empty range before 0 into all of them
+        if fd > start:  # CPython takes the empty range before 0 for all descriptors
             os.closerange(start, fd)
         start = fd + 1
     os.closerange(start, highest + 1)
-    # Among what is listed is the descriptor by which it is listed.
+    # The listing includes the descriptor of the folder that was listed, which is closed by now.
     listed = [fd for fd in map(int, os.listdir(_OPEN)) if fd not in keep]
     if left := [fd for fd in listed if _is_open(fd)]:
         raise LockFailed(f"descriptors are left open: {left[:5]}")
@@ -140,7 +145,10 @@ def set_name(name: str) -> None:
 
 @contextlib.contextmanager
 def dumpable() -> Iterator[None]:
-    """Have the files of /proc/self be this user's meanwhile (proc(5)). Raises OSError."""
+    """Make this process dumpable meanwhile, so that the user owns /proc/self (proc(5)).
+
+    Raises OSError.
+    """
     libc.prctl(PR_SET_DUMPABLE, 1)
     try:
         yield
@@ -149,7 +157,10 @@ def dumpable() -> Iterator[None]:
 
 
 def no_new_privs() -> str:
-    """Make set-user-id programs and file capabilities powerless, for good."""
+    """Make set-user-id programs and file capabilities powerless, for good.
+
+    Return a statement for the report. Raises OSError, LockFailed.
+    """
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1)
     if libc.prctl(PR_GET_NO_NEW_PRIVS) != 1:
         raise LockFailed("no_new_privs did not stick")
@@ -159,8 +170,9 @@ def no_new_privs() -> str:
 def not_dumpable() -> str:
     """Refuse ptrace, /proc/PID/mem and core dumps by processes of the same user.
 
-    Side effect (proc(5)): the files under /proc/PID become root's, so that the host of an
+    Side effect (proc(5)): root then owns the files in /proc/PID, so that the host of an
     unprivileged user can still read status, stat and statm, but not io, fd or smaps.
+    Return a statement for the report. Raises OSError, LockFailed.
     """
     libc.prctl(PR_SET_DUMPABLE, 0)
     if libc.prctl(PR_GET_DUMPABLE) != 0:
@@ -169,14 +181,14 @@ def not_dumpable() -> str:
 
 
 def thread_count() -> int:
-    """Count this process's threads, as the kernel does; Python does not know C's threads.
+    """Return how many threads this process has, including those that Python did not start.
 
-    Raises OSError where /proc is missing: then nothing vouches for a single thread.
+    Raises OSError if /proc is missing: then nothing proves that there is a single thread.
     """
     return len(os.listdir("/proc/self/task"))
 
 
-# Linux capabilities: all of them dropped, from every set.
+# Linux capabilities: all are dropped, from every set.
 # <linux/capability.h>, <linux/prctl.h>, <linux/securebits.h>
 VERSION_3: Final = 0x20080522
 PR_CAPBSET_READ: Final = 23
@@ -185,19 +197,21 @@ PR_GET_SECUREBITS: Final = 27
 PR_SET_SECUREBITS: Final = 28
 PR_CAP_AMBIENT: Final = 47
 PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
-#: NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each with its lock: uid 0 means nothing on exec.
+#: NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE, each with its lock: executing a program as uid 0
+#: then gives no capability.
 SECUREBITS: Final = 0b1100_1111
 _CAPABILITIES: Final = range(64)
 
 
 def drop_capabilities(arch: Arch) -> str:
-    """Empty the bounding, ambient, effective, permitted and inheritable sets.
+    """Empty the bounding, ambient, effective, permitted and inheritable sets of this thread.
 
-    Raises OSError, and LockFailed where something is left that could be taken away.
+    Return a statement for the report. Raises OSError, and LockFailed if a capability is left that
+    could have been dropped.
     """
     bounding = _drop_bounding()
     _try_prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    # Without CAP_SETPCAP this fails, and then there was nothing to keep from coming back.
+    # Without CAP_SETPCAP this fails, but then no capability could come back.
     locked = _try_prctl(PR_SET_SECUREBITS, SECUREBITS)
     if locked and libc.prctl(PR_GET_SECUREBITS) & SECUREBITS != SECUREBITS:
         raise LockFailed("the securebits did not stick")
@@ -219,9 +233,9 @@ def held_capabilities(arch: Arch) -> tuple[int, int, int]:
 
 
 def _drop_bounding() -> bool:
-    """Return whether the bounding set is empty now; an unprivileged user may not change it."""
+    """Empty the bounding set; return whether it is empty. An unprivileged user can't change it."""
     if not any(map(_in_bounding, _CAPABILITIES)):
-        return True  # the zygote's was emptied
+        return True  # the zygote has emptied it
     for capability in _CAPABILITIES:
         try:
             libc.prctl(PR_CAPBSET_DROP, capability)
@@ -246,7 +260,7 @@ def _in_bounding(capability: int) -> bool:
 
 
 def _try_prctl(option: int, value: int) -> bool:
-    """Return whether it was done; that it may not be, or is not known, is no failure."""
+    """Make a prctl call; return False if it isn't permitted or the OS kernel doesn't know it."""
     try:
         libc.prctl(option, value)
     except OSError as error:
@@ -256,33 +270,37 @@ def _try_prctl(option: int, value: int) -> bool:
     return True
 
 
-# Resource limits: soft and hard alike, so that a cell can't raise them again.
+# Resource limits: the soft and the hard limit are set alike, so that a cell can't raise them again.
 
-#: Field of ``wire.messages.Limits`` to the number of the limit that carries it.
+#: From a field of ``wire.messages.Limits`` to the number of the resource limit that enforces it.
 RLIMIT_NUMBERS: Final[dict[str, int]] = {
     field: getattr(resource, limit) for field, limit in messages.RLIMITS.items()
 }
-#: Limits that the policy has no field for. Programs may set limits of their own, and what may be
-#: locked in memory, or run before others, is not to become more: hard is made as low as soft.
+#: Limits that have no policy field. Programs may set limits of their own, and must not lock more
+#: memory or run at a higher priority than now. So the hard limit is made as low as the soft one.
 RAISED_BY_NOBODY: Final = (
     resource.RLIMIT_MEMLOCK,
     resource.RLIMIT_NICE,
     resource.RLIMIT_RTPRIO,
 )
-#: Signals that may wait for guests. Linux counts those of all of a user's processes together, so
-#: that one guest could use up what the user's other programs have; honest ones have a handful. A
-#: real-time signal beyond it is delivered once, however often it was sent (signal(7)).
+#: Signals that may be pending for a guest. Linux counts the pending signals of all processes of a
+#: user together, so one guest could use up what the user's other programs need. Honest programs
+#: have a handful. A real-time signal above this limit is delivered once, however often it was sent
+#: (signal(7)).
 MOST_SIGNALS: Final = 1_024
 
 
 def apply_limits(limits: Limits, *, gated: bool = False) -> str:
-    """Set every limit that is configured, but that on open files; no core dumps or locked pages.
+    """Set every limit that is configured, except that on open files (``limit_files``).
 
-    Few signals may wait. ``gated``: the gate counts tasks. Raises OSError, ValueError, LockFailed.
+    Also forbid core dumps and locked memory, and bound pending signals. ``gated`` says that the
+    gate counts tasks, so that no limit on them is set here. Return a statement for the report.
+    Raises OSError, ValueError, LockFailed.
     """
     done = [
         _lower(resource.RLIMIT_CORE, 0, "core"),
-        # Pages of files count for no process, as they can be read again; locked ones stay.
+        # No memory limit counts pages of files, as Linux can drop them and read them again. It
+        # can't drop locked ones.
         _lower(resource.RLIMIT_MEMLOCK, 0, "locked memory"),
         _lower(resource.RLIMIT_SIGPENDING, MOST_SIGNALS, "signals"),
     ]
@@ -294,8 +312,8 @@ def apply_limits(limits: Limits, *, gated: bool = False) -> str:
         if wanted is not None and which != resource.RLIMIT_NOFILE:
             done.append(_lower(which, wanted, field))
     if limits.memory_max_bytes is not None:
-        # Linux does not enforce RSS. Programs that size themselves by it, as dask's workers do,
-        # spill in time and are not stopped.
+        # Linux does not enforce RSS. It is set for programs that choose their size by it: dask's
+        # workers then spill to disk in time, and are not stopped.
         done.append(_lower(resource.RLIMIT_RSS, limits.memory_max_bytes, "resident memory"))
         # The main thread's stack grows outside of RLIMIT_DATA.
         done.append(_lower(resource.RLIMIT_STACK, limits.memory_max_bytes, "stack"))
@@ -305,12 +323,16 @@ def apply_limits(limits: Limits, *, gated: bool = False) -> str:
 
 
 def limit_files(wanted: int | None, *, sockets: bool) -> str:
-    """Allow ``wanted`` open files; with ``sockets``, half of what the zygote may open at most.
+    """Allow ``wanted`` open files; if the guest has sockets, at most half of the zygote's limit.
 
-    Descriptors that are on their way in messages are counted for all of a user's processes
-    together, against the limit of who sends one more (unix(7), ETOOMANYREFS). A guest with sockets
-    that sends some to itself and takes none up would keep host, zygote and other guests from
-    sending theirs; so these send under the zygote's limit. Raises OSError, ValueError, LockFailed.
+    Linux counts the descriptors in unread messages of all processes of a user together, and
+    compares the sum with the limit of the process that sends one more (unix(7), ETOOMANYREFS). A
+    guest with sockets could send descriptors to itself, never receive them, and so keep the host,
+    the zygote and other guests from sending theirs. With a lower limit, the guest fails before
+    they do. Guests themselves send the gate's listener before this limit is set.
+
+    Return a statement for the report, empty if nothing was set. Raises OSError, ValueError,
+    LockFailed.
     """
     if sockets:
         half = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
@@ -319,7 +341,11 @@ def limit_files(wanted: int | None, *, sockets: bool) -> str:
 
 
 def _lower(which: int, wanted: int, label: str) -> str:
-    """Set both limits to ``wanted``, or to what ``_at_most`` says."""
+    """Set the soft and the hard limit to ``wanted``, or to the lower value that ``_at_most`` gives.
+
+    ``label`` names the limit in the statement that is returned. Raises LockFailed if the limits
+    don't read back as set.
+    """
     soft, hard = resource.getrlimit(which)
     value = _at_most(which, wanted, soft, hard)
     resource.setrlimit(which, (value, value))
@@ -329,9 +355,9 @@ def _lower(which: int, wanted: int, label: str) -> str:
 
 
 def _at_most(which: int, wanted: int, soft: int, hard: int) -> int:
-    """Return ``wanted`` or the hard limit, whichever is lower; of a stack, the soft one.
+    """Return ``wanted``, or the hard limit if that is lower; for a stack, the soft limit.
 
-    A stack may not grow to where the filter takes it for other memory (``Grants.stacks``).
+    A stack must not grow to addresses that the filter takes for other memory (``Grants.stacks``).
     """
     most = soft if which == resource.RLIMIT_STACK else hard
     return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
@@ -348,10 +374,11 @@ def lower_limits(pid: int, limits: Limits) -> None:
 
 
 def limit_tasks(wanted: int) -> str:
-    """Allow ``wanted`` tasks more than the user has now.
+    """Allow ``wanted`` tasks more than the user has now. Used if no gate counts tasks.
 
-    RLIMIT_NPROC counts all tasks of the user on the machine, this notebook's or not, and
-    Linux never applies it to uid 0 (getrlimit(2); kernel/fork.c, ``INIT_USER``).
+    RLIMIT_NPROC counts all tasks of the user on the machine, this notebook's or not, and Linux
+    never applies it to uid 0 (getrlimit(2); kernel/fork.c, ``INIT_USER``). Return a statement for
+    the report. Raises OSError, ValueError, LockFailed.
     """
     uid = os.getuid()
     if uid == 0:
@@ -362,7 +389,7 @@ def limit_tasks(wanted: int) -> str:
 
 
 def _threads_if_owned(entry: os.DirEntry[str], uid: int) -> int:
-    """Count a process's threads if it is the user's; a process that has vanished has none."""
+    """Return how many threads a process of the user has; 0 for another user's, or if it is gone."""
     try:
         if entry.stat().st_uid not in (uid, 0):
             return 0

@@ -1,8 +1,13 @@
-"""The system call filter: compiled from the tables in ``syscalls``, loaded last.
+"""The system call filter, compiled from the tables in ``syscalls`` and loaded as the last lock.
 
-Source: seccomp(2), Documentation/userspace-api/seccomp_filter.rst. Calls under a foreign
-architecture (32-bit entry, x32) are refused before their number is looked at: the same number
-means another call there. Refusals are errors, not kills, so that Python can explain them.
+``build`` makes a binary search over call numbers, whose leaves allow a call, refuse it with an
+errno, or check its arguments. Calls under a foreign architecture (32-bit entry, x32) are refused
+before their number is looked at, because the same number means another call there. Refusals are
+errors, not kills, so that Python can explain them.
+
+The assembler is used by ``notify``, too, which builds the gate's filter.
+
+Source: seccomp(2), Documentation/userspace-api/seccomp_filter.rst.
 """
 
 from __future__ import annotations
@@ -39,9 +44,9 @@ if TYPE_CHECKING:
 
 # An assembler for classic BPF, as seccomp filters use it.
 #
-# Source: Documentation/networking/filter.rst, seccomp(2). A conditional jump reaches 255
-# instructions; where a target is farther off, the assembler puts an unconditional jump (which
-# reaches anywhere) right behind the conditional one.
+# Source: Documentation/networking/filter.rst, seccomp(2). A conditional jump can skip at most 255
+# instructions. If its target is farther away, the assembler puts a *bridge* right behind it: an
+# unconditional jump, which reaches any instruction.
 
 # <linux/bpf_common.h>
 LD_W_ABS: Final = 0x20
@@ -94,7 +99,11 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def assemble(items: Sequence[Item]) -> Program:
-    """Resolve labels. Raises KeyError for a label that is jumped to and nowhere placed."""
+    """Resolve labels. Raises KeyError for a label that is jumped to and not placed anywhere.
+
+    A bridge moves all instructions behind it, so that another jump may become too long. Places are
+    therefore computed again until no jump needs a new bridge.
+    """
     far: frozenset[tuple[int, str]] = frozenset()
     while True:
         places = _places(items, far)
@@ -111,6 +120,7 @@ def assemble(items: Sequence[Item]) -> Program:
 
 
 def _bridges(index: int, op: Op, far: frozenset[tuple[int, str]]) -> list[str]:
+    """Return the labels that an instruction reaches by a bridge."""
     return [name for name in dict.fromkeys((op.yes, op.no)) if (index, name) in far]
 
 
@@ -166,12 +176,12 @@ _ALLOW: Final = "allow"
 
 
 def low(arg: int) -> int:
-    """Return where the low 32 bits of argument ``arg`` are."""
+    """Return the offset of the low 32 bits of argument number ``arg`` in ``seccomp_data``."""
     return _ARGS + 8 * arg + (4 if sys.byteorder == "big" else 0)
 
 
 def high(arg: int) -> int:
-    """Return where the high 32 bits of argument ``arg`` are."""
+    """Return the offset of the high 32 bits of argument number ``arg`` in ``seccomp_data``."""
     return _ARGS + 8 * arg + (0 if sys.byteorder == "big" else 4)
 
 
@@ -181,7 +191,10 @@ def _refuse(number: int) -> str:
 
 @lru_cache(maxsize=16)
 def build(arch_name: str, grants: Grants) -> Program:
-    """Compile the filter; its slots take the guest's process id. Cached: the zygote warms it."""
+    """Compile the filter. Its slots take the guest's process id.
+
+    Cached, so that guests inherit the filter that their zygote has compiled (``confine.prepare``).
+    """
     arch = named(arch_name)
     open_ = syscalls.ZYGOTE if grants.zygote else ()
     shut = {
@@ -195,13 +208,19 @@ def build(arch_name: str, grants: Grants) -> Program:
 
 
 def load(arch: Arch, program: Program, pid: int) -> str:
-    """Put this thread under the filter, for good. Needs no_new_privs. Raises OSError."""
+    """Put this thread under the filter, for good. Needs no_new_privs.
+
+    Return a statement for the report. Raises OSError.
+    """
     load_filter(arch, program, pid, 0)
     return f"allowlist, {len(program)} instructions"
 
 
 def load_filter(arch: Arch, program: Program, pid: int, flags: int) -> int:
-    """Load ``program`` with ``pid`` in its slots; return what seccomp(2) does."""
+    """Load ``program`` with ``pid`` in its slots; return the result of seccomp(2).
+
+    That is 0, or a descriptor if ``flags`` ask for a listener. Raises OSError.
+    """
     code = ctypes.create_string_buffer(program.filled(pid), len(program.code))
     # struct sock_fprog: unsigned short len; struct sock_filter *filter
     header = ctypes.create_string_buffer(
@@ -239,7 +258,10 @@ def _leaves(arch: Arch, grants: Grants, shut: Mapping[str, Gate]) -> dict[int, s
 
 
 def _ranges(leaves: Mapping[int, str]) -> list[tuple[int, str]]:
-    """Return the first number of each run that is decided alike; unknown numbers: ENOSYS."""
+    """Return runs of call numbers with the same label: each run's first number and its label.
+
+    Unknown numbers get ENOSYS. The last run, above the highest known number, is one of these.
+    """
     unknown = _refuse(errno.ENOSYS)
     runs: list[tuple[int, str]] = []
     for number in range(max(leaves) + 2):
@@ -250,6 +272,7 @@ def _ranges(leaves: Mapping[int, str]) -> list[tuple[int, str]]:
 
 
 def _entry(arch: Arch) -> Iterator[Item]:
+    """Yield the check of the architecture, and leave the call's number in the accumulator."""
     yield Op(LD_W_ABS, OFFSET_ARCH)
     yield Op(JEQ, arch.audit, no=_refuse(errno.EPERM))
     yield Op(LD_W_ABS, OFFSET_NR)
@@ -258,12 +281,13 @@ def _entry(arch: Arch) -> Iterator[Item]:
 
 
 def _tree(runs: list[tuple[int, str]]) -> Iterator[Item]:
-    """Binary search over the runs; the accumulator holds the number throughout."""
+    """Yield a binary search over the runs. The accumulator holds the call's number throughout."""
     if len(runs) == 1:
         yield Op(JA, yes=runs[0][1])
         return
     middle = len(runs) // 2
-    lower, upper = runs[:middle], runs[middle:]
+    lower = runs[:middle]
+    upper = runs[middle:]
     above = upper[0][1] if len(upper) == 1 else f"from {upper[0][0]}"
     below = lower[0][1] if len(lower) == 1 else ""
     yield Op(JGE, upper[0][0], yes=above, no=below)
@@ -275,30 +299,36 @@ def _tree(runs: list[tuple[int, str]]) -> Iterator[Item]:
 
 
 def _gated(shut: Mapping[str, Gate]) -> Iterator[Item]:
+    """Yield the checks of arguments, for each call that has a ``Gate`` in the tables.
+
+    Its alternatives are tried in order, each a list of conditions that must all hold. The call is
+    allowed by one of ``alternatives``, succeeds without being made by one of ``void``, and fails
+    with an errno of its own by one of ``otherwise``; if none holds, it fails with the gate's errno.
+    """
     for gate in shut.values():
         yield Label(f"gate {gate.name}")
-        judged = [(one, _ALLOW) for one in gate.alternatives]
-        judged += [(one, _refuse(0)) for one in gate.void]
-        judged += [(one, _refuse(number)) for one, number in gate.otherwise]
-        for nth, (conditions, verdict) in enumerate(judged):
-            onward = f"gate {gate.name} {nth}"
+        cases = [(conditions, _ALLOW) for conditions in gate.alternatives]
+        cases += [(conditions, _refuse(0)) for conditions in gate.void]
+        cases += [(conditions, _refuse(number)) for conditions, number in gate.otherwise]
+        for nth, (conditions, verdict) in enumerate(cases):
+            next_case = f"gate {gate.name} {nth}"
             for condition in conditions:
-                yield from _condition(condition, onward)
+                yield from _condition(condition, next_case)
             yield Op(JA, yes=verdict)
-            yield Label(onward)
+            yield Label(next_case)
         yield Op(JA, yes=_refuse(gate.errno))
 
 
 def _condition(condition: Condition, otherwise: str) -> Iterator[Item]:
-    """Fall through if the condition holds, else jump to ``otherwise``."""
+    """Yield a test that falls through if the condition holds, else jumps to ``otherwise``."""
     match condition:
         case In(arg, values):
             yield Op(LD_W_ABS, low(arg))
             yield from _one_of([Op(JEQ, value) for value in values], arg, otherwise)
         case Own(arg, others):
-            known = [Op(JEQ, value) for value in others]
+            tests = [Op(JEQ, value) for value in others]
             yield Op(LD_W_ABS, low(arg))
-            yield from _one_of([*known, Op(JEQ, slot=True)], arg, otherwise)
+            yield from _one_of([*tests, Op(JEQ, slot=True)], arg, otherwise)
         case NotIn(arg, values):
             yield Op(LD_W_ABS, low(arg))
             for value in values:
@@ -322,7 +352,7 @@ def _condition(condition: Condition, otherwise: str) -> Iterator[Item]:
 
 
 def _one_of(tests: list[Op], arg: int, otherwise: str) -> Iterator[Item]:
-    """Compare the accumulator with each."""
+    """Yield tests of the accumulator, one of which must hold; else jump to ``otherwise``."""
     holds = f"{otherwise} arg {arg} holds"
     for test in tests[:-1]:
         yield Op(test.code, test.k, yes=holds, slot=test.slot)
@@ -331,11 +361,11 @@ def _one_of(tests: list[Op], arg: int, otherwise: str) -> Iterator[Item]:
 
 
 def _returns(items: list[Item]) -> Iterator[Item]:
-    """Place a return for each verdict that is jumped to."""
-    wanted = {name for item in items if isinstance(item, Op) for name in (item.yes, item.no)}
+    """Yield a return instruction for each verdict that some instruction jumps to."""
+    targets = {name for item in items if isinstance(item, Op) for name in (item.yes, item.no)}
     yield Label(_ALLOW)
     yield Op(RET, RET_ALLOW)
-    for name in sorted(wanted):
+    for name in sorted(targets):
         if name.startswith("errno "):
             yield Label(name)
             yield Op(RET, RET_ERRNO | int(name.removeprefix("errno ")))

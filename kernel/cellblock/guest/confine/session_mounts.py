@@ -1,28 +1,35 @@
-"""Mounts of one session, where guests of several sessions are forked from one zygote.
+"""Mounts for each session, if one zygote forks the guests of several sessions.
 
-Guests of one zygote have its mount and pid namespaces. So they would share its /dev/shm, see each
-other's processes in its /proc, and each other's folders by name. The sandboxes of a pool therefore
-have a mount namespace each, in which
+Guests inherit the mount and pid namespaces of their zygote. Without further measures they would
+share its /dev/shm, see each other's processes in /proc, and see each other's folders by name. So
+each sandbox of a pool has a mount namespace of its own, in which
 
-- /dev/shm is empty and the session's own,
-- /proc shows a process those that it might trace: itself, and programs of its own session. Guests
-  can't trace each other: each is in a user namespace of its own, and no guest is dumpable,
-- of the pool's scratch folder the session's own folder is left,
-- all that its cells don't write is read-only, if the OS kernel can do that (``layer.seal``).
+- /dev/shm is empty and belongs to the session,
+- /proc shows a process only those that it might trace: itself, and programs of its own session.
+  Guests can't trace each other, because each session has a user namespace of its own, and no guest
+  is dumpable,
+- the pool's scratch folder contains the session's own folder only,
+- everything that its cells don't write is read-only, if the OS kernel can do that (``layer.seal``).
 
-Sessions that stage what they write have a zygote each instead: an overlay is asked for before a
-cell, and ends in the process that lets go of it last, and here all would wait for that.
+The zygote has dropped the rights to make such a namespace before it imports anything that a policy
+names. The mounter (``guest.mounter``) keeps these rights, and makes the namespaces (``serve``). It
+was forked before, no guest has a connection to it, and it takes requests from the zygote only:
 
-A zygote has given up the rights to make one before it imports anything that a policy names. So the
-mounter makes it (``serve``), and keeps those rights: it was forked before, no guest has a line to
-it, and it takes requests (``_Request``) from the zygote alone. The zygote gets descriptors of the
-namespaces, and its fork enters them (``SessionNamespaces.enter``): by setns(2) it gets all rights
-in them, which the first of its locks drops again. The zygote's own filter lets setns(2) through and
-neither unshare(2) nor mount(2), so that code which a zygote imports can make no namespaces of its
-own.
+    zygote: SessionMounter ── _Request ──> mounter: serve ── forks ──> child: makes the namespaces
+            ^──────────────── _Answer, with descriptors ──────────────────┘
+    fork of the zygote: SessionNamespaces.enter, then its locks
 
-Gap: /proc hides processes that cells have forked, and that have started no program since: they are
-no more dumpable than the guest. They can be signalled and waited for all the same.
+By setns(2) the fork gets all rights in the namespaces, and its first lock drops these again. The
+zygote's own filter allows setns(2) and neither unshare(2) nor mount(2), so that code which the
+zygote imports can't make namespaces.
+
+Sessions that stage what they write have a zygote each instead. Their overlay must be refreshed
+before a cell, and is taken down by the last process that releases it; all sessions of one zygote
+would wait for that.
+
+Gap: /proc also hides processes that cells have forked and that have started no program since,
+because they are not dumpable either, like the guest. They can be signalled and waited for all the
+same.
 
 Source: mount_namespaces(7), user_namespaces(7), setns(2); proc(5), hidepid.
 """
@@ -64,21 +71,23 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Plan
 
 PROC: Final = "/proc"
-#: Only processes that the reader might trace are shown (proc(5), "ptraceable").
+#: Mount option of /proc: show only processes that the reader might trace (proc(5), "ptraceable").
 _HIDE: Final = "hidepid=4"
 _IN_MEMORY: Final = MS_NOSUID | MS_NODEV | MS_NOEXEC
-#: Room for one empty folder.
+#: Mount options of a tmpfs with room for one empty folder.
 _EMPTY: Final = "size=4k,nr_inodes=4,mode=0755"
 _LONGEST: Final = 1 << 16
 #: Descriptors that one message brings at most (unix(7)).
 _MOST_DESCRIPTORS: Final = 253
-#: The number of the answer that is not asked for: whether there can be sessions.
+#: Number of the mounter's first answer, which needs no request: whether sessions can have mounts.
 _BEGUN: Final = 0
-#: Seconds that the mounter has to begin in, while nobody else waits.
+#: Seconds in which that answer must come. No session waits yet.
 _BEGINNING: Final = 10.0
-#: Seconds that it has for a session's mounts, while all others wait: it takes some milliseconds.
+#: Seconds in which a session's namespaces must come, while all other sessions of the zygote wait.
+#: It takes some milliseconds.
 PATIENCE: Final = 3.0
-#: Seconds for what is there already; 0 would be no timeout but an error (``settimeout``).
+#: Seconds to wait for an answer when the time is up: read one that is there, and wait no longer.
+#: Not 0, which would make the socket non-blocking (``settimeout``).
 _AT_ONCE: Final = 0.001
 
 
@@ -94,14 +103,14 @@ class _Beginning(msgspec.Struct):
 
 
 class _Request(msgspec.Struct):
-    """Make mounts for the session whose scratch folder this is."""
+    """Asks the mounter for the namespaces of the session with this scratch folder."""
 
     number: int
     scratch: str
 
 
 class _Answer(msgspec.Struct):
-    """What came of the request of that number: an errno, or 0 with descriptors beside it."""
+    """The answer to the request with this number: an errno, or 0 and descriptors beside it."""
 
     number: int
     error: int = 0
@@ -110,22 +119,22 @@ class _Answer(msgspec.Struct):
 # --- the mounter --------------------------------------------------------------------------------
 
 
-def serve(line: _socket.socket, asked: bytes) -> None:
-    """Make namespaces, each in a process of its own, until the zygote is gone.
+def serve(line: _socket.socket, first: bytes) -> None:
+    """Make namespaces for sessions until the zygote is gone. Runs in the mounter.
 
-    ``asked`` is an encoded ``_Beginning``. The first answer says whether sessions can be had at
-    all. No request waits for another.
+    Each request is served by a process of its own, so that none waits for another. ``first`` is an
+    encoded ``_Beginning``. The first answer says whether sessions can have mounts at all.
     """
-    beginning = msgspec.msgpack.decode(asked, type=_Beginning)
+    beginning = msgspec.msgpack.decode(first, type=_Beginning)
     try:
-        # What is mounted here is in every session's namespace, which is a copy of this one.
+        # Each session's namespace is a copy of this one, with all that is mounted here.
         libc.unshare(layer.CLONE_NEWNS)
         mount("none", "/", "", layer.MS_REC | layer.MS_PRIVATE)
         _hide_processes()
     except OSError as error:
         _answer(line, _Answer(_BEGUN, error.errno or errno.EIO))
         return
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody has to wait for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children need no reaping
     _answer(line, _Answer(_BEGUN))
     with contextlib.suppress(OSError):
         while True:
@@ -141,8 +150,9 @@ def serve(line: _socket.socket, asked: bytes) -> None:
 
 
 def _serve(line: _socket.socket, request: _Request, beginning: _Beginning) -> None:
-    """Do what one request asks for, say so, and end this process."""
-    answer, opened = _Answer(request.number, errno.EIO), list[int]()
+    """Make the namespaces that one request asks for, send the answer, and end this process."""
+    answer = _Answer(request.number, errno.EIO)
+    opened = list[int]()
     try:
         opened = _make(request.scratch, beginning)
         answer.error = 0
@@ -154,9 +164,10 @@ def _serve(line: _socket.socket, request: _Request, beginning: _Beginning) -> No
 
 
 def _make(scratch: str, beginning: _Beginning) -> list[int]:
-    """Enter namespaces that are made for a session; return what ``SessionNamespaces`` takes.
+    """Enter new namespaces and make a session's mounts in them. Raises OSError and ConfineError.
 
-    Raises OSError and ConfineError.
+    Return descriptors of the user namespace and the mount namespace, and if there is one of the
+    /dev/shm.
     """
     layer.enter_user_namespace()
     opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
@@ -178,9 +189,10 @@ def enter(user: int, mounts: int) -> None:
 
 
 def _hide_processes() -> None:
-    """Mount /proc anew, with those processes alone that the reader might trace.
+    """Mount another /proc, which shows each reader only processes that it might trace.
 
-    What covers parts of the present one covers the same parts of the new one.
+    Whatever is mounted over parts of the present /proc is mounted over the same parts of the new
+    one. Raises OSError.
     """
     covers = [path for path, _, _ in layer.mounts() if path.startswith(f"{PROC}/")]
     tops = [path for path in covers if not any(path.startswith(f"{top}/") for top in covers)]
@@ -192,14 +204,14 @@ def _hide_processes() -> None:
 
 
 def _leave_only(folder: str) -> None:
-    """Have nothing but ``folder`` be in the folder that it lies in."""
-    above = os.path.dirname(folder)
-    own = os.open(folder, PLACE)
-    mount("tmpfs", above, "tmpfs", _IN_MEMORY, _EMPTY)
+    """Hide all siblings of ``folder``, which stays in place. Raises OSError."""
+    parent = os.path.dirname(folder)
+    fd = os.open(folder, PLACE)
+    mount("tmpfs", parent, "tmpfs", _IN_MEMORY, _EMPTY)
     os.mkdir(folder, 0o700)
-    mount(by(own), folder, "", MS_BIND)
-    mount("none", above, "", MS_REMOUNT | MS_RDONLY | _IN_MEMORY)
-    os.close(own)
+    mount(by(fd), folder, "", MS_BIND)
+    mount("none", parent, "", MS_REMOUNT | MS_RDONLY | _IN_MEMORY)
+    os.close(fd)
 
 
 # --- the line between the two -------------------------------------------------------------------
@@ -207,7 +219,7 @@ def _leave_only(folder: str) -> None:
 
 def _answer(line: _socket.socket, answer: _Answer, fds: Sequence[int] = ()) -> None:
     with contextlib.suppress(OSError):
-        # The zygote reads all answers before it waits for another one.
+        # Without waiting: the zygote reads every answer, so there is always room for one.
         _send(line, msgspec.msgpack.encode(answer), fds, socket.MSG_DONTWAIT)
 
 
@@ -217,8 +229,9 @@ def _send(line: _socket.socket, data: bytes, fds: Sequence[int], flags: int = 0)
 
 
 def _receive(line: _socket.socket) -> tuple[bytes, list[int]]:
-    """Return a message and its descriptors. Raises OSError where the other side has ended."""
-    space, fds = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4), array.array("i")
+    """Return a message and its descriptors. Raises OSError if the other process has ended."""
+    space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
+    fds = array.array("i")
     data, ancillary, _, _ = line.recvmsg(_LONGEST, space, socket.MSG_CMSG_CLOEXEC)
     for _, _, payload in ancillary:
         fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
@@ -231,9 +244,10 @@ def _receive(line: _socket.socket) -> tuple[bytes, list[int]]:
 
 
 def can_seal(writable: Sequence[str]) -> bool:
-    """Return whether all but ``writable`` can be made read-only for a session.
+    """Return whether everything but ``writable`` can be made read-only for a session.
 
-    By a trial, in a process of its own: before the zygote's locks, which guests are under, too.
+    Tried in a child process, before the zygote takes its locks: the answer decides what the locks
+    let guests do.
     """
     child = os.fork()
     if child == 0:
@@ -247,14 +261,14 @@ def can_seal(writable: Sequence[str]) -> bool:
 
 
 class SessionNamespaces:
-    """The namespaces of one session, by descriptors; ``scratch`` is its folder."""
+    """The namespaces of one session, as descriptors; ``scratch`` is the session's folder."""
 
     def __init__(self, user: int, mounts: int, scratch: str) -> None:
         self.namespaces = (user, mounts)
         self.scratch = scratch
 
     def enter(self) -> ConfineError | None:
-        """Move this process, which has one thread, into them; return why that failed."""
+        """Move this process, which has one thread, into them; return the error if that failed."""
         try:
             enter(*self.namespaces)
         except OSError as error:
@@ -262,18 +276,18 @@ class SessionNamespaces:
         return None
 
     def close(self) -> None:
-        """Let go of them: its processes keep them."""
+        """Close the descriptors. The namespaces last as long as the session's processes."""
         for fd in self.namespaces:
             os.close(fd)
 
 
 class SessionMounter:
-    """The zygote's line to a mounter that makes namespaces for sessions, and those that there are.
+    """The zygote's connection to the mounter, and the namespaces of all its sessions.
 
-    It is asked to begin at once, and does so while the zygote imports; ``wait`` comes before the
-    first session. Where it answers late, that session is not had; what it answers then is thrown
-    away, and the next session is asked for as before. ``tell`` sends the host a message, with a
-    descriptor that is closed then.
+    The mounter begins at once, while the zygote imports. Call ``wait`` before the first session.
+    If the mounter answers a request too late, that session can't be had; the late answer is thrown
+    away, and the mounter is asked again for the next session. ``tell`` sends the host a message
+    with a descriptor, which it closes.
     """
 
     def __init__(
@@ -283,11 +297,12 @@ class SessionMounter:
         scratch: str,
         tell: Callable[[msgspec.Struct, int], None],
     ) -> None:
-        self._line, self._tell = line, tell
+        self._line = line
+        self._tell = tell
         self._numbers = itertools.count(_BEGUN + 1)
-        #: By the session's scratch folder, which names it.
+        #: By the session's scratch folder, which identifies the session.
         self._sessions: dict[str, SessionNamespaces] = {}
-        #: The sessions that forks are of, by their numbers.
+        #: By the number of a fork: the scratch folder of its session.
         self._of_forks: dict[int, str] = {}
         own = {scratch, SHARED_MEMORY}
         shared = tuple(path for path in plan.write_roots if path not in own)
@@ -295,43 +310,49 @@ class SessionMounter:
         line.send(SESSIONS + msgspec.msgpack.encode(beginning))
 
     def wait(self) -> None:
-        """Wait until sessions can be served. Raises ConfineError where they can't be."""
+        """Wait until the mounter can make mounts for sessions. Raises ConfineError if it can't."""
         try:
             self._read(_BEGUN, _BEGINNING)
         except OSError as error:
             raise ConfineError("namespaces", error.errno or 0, "a session's mounts") from error
 
     def enter_fork(self, number: int, scratch: str) -> SessionNamespaces:
-        """Return the namespaces that a fork is to enter: its session's, made for the first one.
+        """Return the namespaces that fork ``number`` must enter: those of its session.
 
-        Raises OSError.
+        They are made for the session's first fork. ``scratch`` identifies the session. Raises
+        OSError.
         """
-        if (there := self._sessions.get(scratch)) is None:
-            asked = _Request(next(self._numbers), scratch)
+        if (namespaces := self._sessions.get(scratch)) is None:
+            request = _Request(next(self._numbers), scratch)
             self._line.settimeout(PATIENCE)
-            _send(self._line, msgspec.msgpack.encode(asked), ())
-            user, mounts, *memory = self._read(asked.number, PATIENCE)
-            there = self._sessions[scratch] = SessionNamespaces(user, mounts, scratch)
+            _send(self._line, msgspec.msgpack.encode(request), ())
+            user, mounts, *memory = self._read(request.number, PATIENCE)
+            namespaces = SessionNamespaces(user, mounts, scratch)
+            self._sessions[scratch] = namespaces
             for fd in memory:
                 self._tell(SharedMemory(scratch=scratch), fd)
         self._of_forks[number] = scratch
-        return there
+        return namespaces
 
     def of_fork(self, number: int) -> SessionNamespaces | None:
-        """Return the namespaces that a fork has entered, if it has."""
+        """Return the namespaces that fork ``number`` has entered, or None."""
         return self._sessions.get(self._of_forks.get(number, ""))
 
     def end_forks(self, forks: Sequence[int]) -> None:
-        """Forget forks that end, and with them the session that they are of."""
+        """Forget these forks and their session, whose namespaces are closed here."""
         for scratch in {self._of_forks.pop(number, "") for number in forks}:
-            if (there := self._sessions.pop(scratch, None)) is not None:
-                there.close()
+            if (namespaces := self._sessions.pop(scratch, None)) is not None:
+                namespaces.close()
 
     def _read(self, number: int, seconds: float) -> list[int]:
-        """Return the descriptors that come with the answer of that number. Raises OSError."""
-        end = time.monotonic() + seconds
+        """Return the descriptors that come with the answer to request ``number``.
+
+        Waits up to ``seconds``. Descriptors of late answers to earlier requests are closed. Raises
+        OSError.
+        """
+        deadline = time.monotonic() + seconds
         while True:
-            self._line.settimeout(max(end - time.monotonic(), _AT_ONCE))
+            self._line.settimeout(max(deadline - time.monotonic(), _AT_ONCE))
             try:
                 data, fds = _receive(self._line)
             except TimeoutError:

@@ -1,30 +1,31 @@
-"""System calls that the guest may make, whatever their arguments or with some only, and why.
+"""The tables of system calls that a guest may make, with any arguments or with some only, and why.
 
-Whatever is not here, and not in ``gates``, is refused: with EPERM if the table knows
-the call, with ENOSYS if it does not, so that libraries take their fallback path. To refuse a call
-that is allowed, delete its name. Landlock decides what the calls of ``FILES`` may touch. An entry
-that an architecture lacks is skipped there.
+``seccomp`` compiles the filter from them. A call that is neither in these groups nor in ``gates``
+is refused: with EPERM if the numbers table (``arch``) has it, else with ENOSYS, so that libraries
+take their fallback path. To refuse a call that is allowed, delete its name. Landlock decides which
+files the calls on files may touch. An entry that an architecture lacks is skipped there.
 
-Refused on purpose, though honest programs make them:
+Refused on purpose, though honest programs make these calls:
 chmod, chown, utime (by path and by descriptor): neither lock can tell inside from outside, and a
-    descriptor opened for reading is enough for an owner's fchmod. But see ``ATTRIBUTES``.
-xattr: as above, and reading them tells what Landlock does not let be read.
-sync_file_range, syncfs, sync: they make others' data go to the disk.
-membarrier, futex_waitv: no library of the data stack makes them; they reach beyond the process.
+    descriptor that was opened for reading is enough for an owner's fchmod. But see ``ATTRIBUTES``.
+xattr: the same, and attributes of files that Landlock keeps from being read could be read.
+sync_file_range, syncfs, sync: they make other programs' data go to the disk.
+membarrier, futex_waitv: no library of the data stack makes them, and they reach beyond the process.
 readlink, without programs: the target of a link outside the roots is contents, not a name.
-flock, but where guests are ``apart``: an exclusive lock needs no write access and would stop the
+flock, unless guests are ``apart``: an exclusive lock needs no write access, and would stop the
     file's other users.
-memfd_create, mlockall, SysV and POSIX queues: memory that the limits do not see (as mmap, gated).
-sendfile, splice, tee, vmsplice: a byte under way keeps its page, a huge one too, when the file is
-    truncated and no process has the page. copy_file_range leaves nothing under way.
-fallocate but for its mode 0: blocks beyond a file's end, which RLIMIT_FSIZE does not bound.
-timer_create, but see ``TIMERS``, and sigqueue: they deliver SIGSTOP, and a stopped guest is a hung
-    kernel. What a program's timer stops is the program itself; a guest that its own cell stops is
-    replaced as one that hangs.
-seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out the cells after it.
+memfd_create, mlockall, SysV and POSIX queues: memory that no limit counts (as for mmap, a gate).
+sendfile, splice, tee, vmsplice: a byte in a pipe keeps its page, even a huge one, when the file is
+    truncated and no process has the page. copy_file_range leaves nothing in between.
+fallocate, except its mode 0: blocks beyond a file's end, which RLIMIT_FSIZE does not bound.
+timer_create, but see ``TIMERS``, and sigqueue: they can deliver SIGSTOP, and a stopped guest is a
+    hung kernel. A program's timer can only stop the program itself. A guest that its own cell stops
+    is replaced like one that hangs.
+seccomp, landlock_* (but see ``NEEDS_GATE``): one cell could lock out later cells.
 
-A gate is a list of alternatives for a call's arguments; the call passes if all conditions of one
-of them hold. They see registers, never memory.
+A ``Gate`` here is a list of alternatives for a call's arguments. The call is allowed if all
+conditions of one alternative hold. They see registers, never memory. (The gate of ``notify`` is
+something else: there the zygote decides.)
 """
 
 from __future__ import annotations
@@ -263,9 +264,10 @@ SUBPROCESS: Final = (
     ),
 )
 
-#: Allowed programs where a session has a user namespace of its own (``Grants.own_users``). Timers
-#: signal nobody but the process that made them. But of them, and of signals that wait, there are so
-#: many for all of a user's processes in a namespace (RLIMIT_SIGPENDING).
+#: Allowed if cells may start programs and the session has a user namespace of its own
+#: (``Grants.own_users``). A timer signals only the process that made it. But the number of timers
+#: and pending signals is limited for all processes of a user in a namespace together
+#: (RLIMIT_SIGPENDING).
 TIMERS: Final = (
     "timer_create",
     "timer_delete",
@@ -274,15 +276,15 @@ TIMERS: Final = (
     "timer_settime",
 )
 
-#: Allowed where cells may start programs, which read where links lead: ls, git, cp, realpath. One
-#: outside of the roots is hidden where names are, by a mount namespace.
+#: Allowed if cells may start programs, since ls, git, cp and realpath read links. Links outside of
+#: the roots are hidden together with their names, by a mount namespace, if there is one.
 LINKS: Final = ("readlink", "readlinkat")
 
-#: Allowed only where guests are apart (``Grants.apart``): nobody else locks what they can open.
+#: Allowed if guests are apart (``Grants.apart``): no other program locks files that they can open.
 APART: Final = ("flock",)
 
-#: Calls that name a process, by their first argument or their second: behind the gate the zygote
-#: looks whose it is.
+#: Calls that name a process, by their first or second argument. Behind the zygote's gate, the
+#: zygote checks whose process it is.
 ABOUT_PROCESSES: Final = (
     "getpgid",
     "getsid",
@@ -293,14 +295,15 @@ ABOUT_PROCESSES: Final = (
     "sched_setaffinity",
 )
 
-#: Allowed programs only behind the gate, which looks whose the process is that is put in a group.
+#: Allowed if cells may start programs, behind the zygote's gate, which checks whose process is put
+#: in a group.
 GROUPING: Final = ("setpgid",)
 
-#: Calls that set a mode, which is their argument of that number.
+#: Calls that set a mode, and the number of the argument that is the mode.
 CHANGING_MODES: Final = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
 
-#: Allowed only where all is mounted read-only but what cells write (``layer.seal``), and as
-#: long as a guest may write all of that (``notify``). chmod itself is gated by its bits, too.
+#: Allowed if everything that cells don't write is mounted read-only (``layer.seal``), as long as a
+#: guest may write all the rest (``notify``). The calls that set a mode have a gate for its bits.
 ATTRIBUTES: Final = (
     "chown",
     "fchown",
@@ -312,17 +315,17 @@ ATTRIBUTES: Final = (
     "utimes",
 )
 
-#: Allowed only where Landlock has its TRUNCATE right (ABI 3): nothing else decides on the path.
+#: Allowed if Landlock has its TRUNCATE right (ABI 3): nothing else decides about the path.
 NEEDS_TRUNCATE_RIGHT: Final = ("truncate",)
 
-#: Allowed only under the gate: the zygote has one ruleset laid, its own, when the policy becomes
-#: narrower, and refuses every other. It also has each fork of a sandbox begin a session, by which
-#: it knows whose a call is, and records those of programs.
+#: Allowed behind the zygote's gate. When the policy becomes narrower, the zygote allows one
+#: ruleset, its own, and refuses every other. It makes each fork of a sandbox begin a session, by
+#: which it knows whose a call is, and records the sessions that programs begin.
 NEEDS_GATE: Final = ("landlock_restrict_self", "setsid")
 
-#: Allowed a zygote whatever their arguments: calls that it needs to lock guests, to decide about
-#: their calls and to end them; and calls that take a process id, since its filter compares with the
-#: zygote's own, which a guest does not have.
+#: Allowed in a zygote, with any arguments: calls that it needs to lock guests, to decide about
+#: their calls and to end them; and calls that take a process id, because guests inherit the
+#: zygote's filter, which would compare with the zygote's id.
 ZYGOTE: Final = (
     "capset",
     "getpgid",
@@ -351,13 +354,14 @@ ZYGOTE: Final = (
     "setsid",
 )
 
-#: For one that removes what guests leave, which may be folders that nobody can read.
+#: Allowed in a zygote that removes files of guests, which may be in folders without permissions.
 REMOVING: Final = ("chmod", "fchmod", "fchmodat")
 
-#: For one whose forks enter mounts that were made for their session (``session_mounts``).
+#: Allowed in a zygote whose forks enter mounts that were made for their session
+#: (``session_mounts``).
 ENTERING: Final = ("setns",)
 
-#: What a refused call fails with, where EPERM would mislead honest callers.
+#: Errnos of refused calls, for those where EPERM would mislead honest callers.
 REFUSED_WITH: Final = {
     # glibc then starts threads by clone, whose flags a filter can read.
     "clone3": errno.ENOSYS,
@@ -392,12 +396,12 @@ REFUSED_WITH: Final = {
 }
 
 
-# --- gates: calls that pass with some arguments only ----------------------------------------------
+# --- gates: calls that are allowed with some arguments only ---------------------------------------
 
-# What a gate is made of: conditions on a call's arguments, as far as registers hold them.
+# A gate is made of conditions on the arguments in registers.
 #
-# Where the OS kernel takes an int, only the low 32 bits count, and only they are compared;
-# pointers are compared whole.
+# If the OS kernel takes an int, only the low 32 bits count, and only these are compared. Pointers
+# are compared whole.
 
 
 class In(msgspec.Struct, frozen=True):
@@ -447,10 +451,10 @@ Alternative = tuple[Condition, ...]
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """When a call passes; else it fails with ``errno``.
+    """The arguments with which a call is allowed. With others it fails with ``errno``.
 
-    Calls that are ``void`` succeed, and do nothing. Some fail ``otherwise``, where programs do
-    without if they are told so in the right word: an alternative, and its errno.
+    If a ``void`` alternative holds, the call succeeds without being made. ``otherwise`` are
+    alternatives with an errno of their own, by which programs learn to do without.
     """
 
     name: str
@@ -461,40 +465,41 @@ class Gate(msgspec.Struct, frozen=True):
     otherwise: tuple[tuple[Alternative, int], ...] = ()
 
 
-#: What setresuid(2) and its like take for "as it is".
+#: The id by which setresuid(2) and the like leave an id as it is.
 NO_ID: Final = 0xFFFFFFFF
 
 
 class Grants(msgspec.Struct, frozen=True):
-    """What opens or shuts gates.
+    """The facts on which the filter depends: the policy, other locks, and the machine."""
 
-    ``network`` says that sockets of the internet's families reach whatever the network namespace
-    has, ``local`` that Unix sockets do no harm, for there are none but the guests' to be named,
-    ``scoped`` that Landlock confines signals (ABI 6), ``truncate`` that it decides on truncation
-    (ABI 3), ``gated`` that the zygote decides on starts and signals (``gate``), ``zygote`` that it
-    is the zygote's own filter, under which its guests take their locks, ``removing`` that it
-    removes what they leave, ``entering`` that its guests enter mounts that were made for them,
-    ``attributes`` that nothing is mounted writable but what cells may write, ``apart`` that no
-    other program of the user's writes what guests can open, ``own_users`` that they share a user
-    namespace with no other session. ``user`` and ``group`` are the ids that a guest has, and may
-    set itself to.
-    From the address ``stacks`` on there are stacks of a process's first thread, and nothing else.
-    """
-
+    #: Sockets of the internet's families are allowed. They reach what the network namespace has.
     network: bool = False
+    #: Unix sockets are allowed: no others than the guests' can be named.
     local: bool = False
+    #: Cells may start programs.
     subprocess: bool = False
+    #: Landlock confines signals (ABI 6).
     scoped: bool = False
+    #: Landlock decides about truncation (ABI 3).
     truncate: bool = False
+    #: The zygote decides about starts, signals and others (``notify``).
     gated: bool = False
+    #: This is the zygote's own filter, under which its guests take their locks.
     zygote: bool = False
+    #: This zygote removes files that guests leave.
     removing: bool = False
+    #: The guests of this zygote enter mounts that were made for their session.
     entering: bool = False
+    #: Nothing is mounted writable except what cells may write.
     attributes: bool = False
+    #: No other program of the user writes files that guests can open.
     apart: bool = False
+    #: The session shares its user namespace with no other one.
     own_users: bool = False
+    #: The ids that a guest has, and may set.
     user: int = NO_ID
     group: int = NO_ID
+    #: From this address on there are only stacks of processes' first threads.
     stacks: int = 0x7FFB_FF70_0000
 
 
@@ -503,21 +508,21 @@ CLONE_VM: Final = 0x100
 CLONE_FILES: Final = 0x400
 CLONE_SIGHAND: Final = 0x800
 CLONE_THREAD: Final = 0x10000
-#: PIDFD, PTRACE, VFORK, PARENT, UNTRACED, IO and every NEW*: none of them for a thread.
+#: Flags never allowed for a thread: PIDFD, PTRACE, VFORK, PARENT, UNTRACED, IO and every NEW*.
 CLONE_NEVER: Final = 0x1000 | 0x2000 | 0x8000 | 0x800000 | 0x80000000 | 0x7E020080
-#: VM, FS, FILES, SIGHAND: none of them for a snapshot, which is a process by itself.
+#: Flags never allowed for a snapshot, which shares nothing: VM, FS, FILES, SIGHAND.
 CLONE_SHARED: Final = 0x100 | 0x200 | 0x400 | 0x800
-#: CSIGNAL: the signal that a parent is sent when a child ends, which could be SIGSTOP.
+#: CSIGNAL: the signal that a parent gets when the child ends, which must not be SIGSTOP.
 CLONE_SIGNAL: Final = 0xFF
 SIGCHLD: Final = 17
 #: <linux/close_range.h>
 CLOSE_RANGE_UNSHARE: Final = 2
-#: S_ISUID and S_ISGID: what a guest leaves in a writable root must not run as its owner.
+#: S_ISUID and S_ISGID: a program that a guest leaves in a writable root must not run as its owner.
 MODE_NEVER: Final = 0o6000
-#: SCHED_OTHER, SCHED_BATCH, SCHED_IDLE of sched(7): ZeroMQ sets what its threads have.
+#: SCHED_OTHER, SCHED_BATCH, SCHED_IDLE of sched(7): ZeroMQ sets the one that its threads have.
 ORDINARY: Final = (0, 3, 5)
-#: The kind of file that mknod(2) makes, as its mode has it, and those that are no devices. Landlock
-#: grants FIFOs in writable folders alone.
+#: Bits of mknod(2)'s mode for the type of file, and the types that are not devices. Landlock allows
+#: FIFOs in writable folders only.
 KIND_OF_FILE: Final = 0o170000
 NO_DEVICES: Final = (0, 0o010000, 0o100000)
 O_ACCMODE: Final = 3
@@ -527,13 +532,14 @@ O_DIRECT: Final = 0o40000
 SOCK_TYPE_BITS: Final = 0xFFFFFFFF & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)
 #: MSG_OOB, on stream sockets a source of kernel bugs (CVE-2025-38236); MSG_FASTOPEN connects.
 MSG_NEVER: Final = 0x1 | 0x20000000
-#: MSG_DONTROUTE, of no effect on a Unix socket: with it the gate's listener is given away, which is
-#: the last message that nobody is asked about. The main filter comes after it, and refuses it.
+#: MSG_DONTROUTE, which has no effect on a Unix socket. A guest sends its gate's listener with this
+#: flag, and the gate lets such a message pass. The main filter, which is loaded afterwards, refuses
+#: it.
 HANDING_OVER: Final = 0x4
 #: SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU: a stopped guest is a hung kernel.
 STOP_SIGNALS: Final = (19, 20, 21, 22)
 _SIGN: Final = 0x80000000
-#: -1 of kill(2): every process that there is.
+#: -1, by which kill(2) signals every process.
 EVERYBODY: Final = 0xFFFFFFFF
 # <linux/mman.h>
 MAP_TYPE: Final = 0xF
@@ -599,9 +605,9 @@ GETSOCKOPT: Final = (
     38,  # SO_PROTOCOL
     39,  # SO_DOMAIN
 )
-#: SO_SNDBUF, SO_RCVBUF: what is in a socket's buffers counts for no limit of memory.
+#: SO_SNDBUF, SO_RCVBUF: no limit on memory counts the contents of sockets' buffers.
 BUFFERS: Final = 7, 8
-#: Not SO_ATTACH_FILTER and its like: code in the OS kernel.
+#: Without SO_ATTACH_FILTER and the like, which bring code into the OS kernel.
 SETSOCKOPT: Final = (
     2,  # SO_REUSEADDR
     9,  # SO_KEEPALIVE
@@ -624,8 +630,8 @@ IP_OPTIONS: Final = (
     25,  # IPV6_RECVERR
     26,  # IPV6_V6ONLY
 )
-#: Not those with priority inheritance: their owner is named by number, whoever that is, and the
-#: OS kernel changes its scheduling without asking (and CVE-2014-3153, CVE-2021-3347 were here).
+#: Without priority inheritance: there, the owner is named by number, whoever it is, and the OS
+#: kernel changes that process's scheduling unchecked (also CVE-2014-3153, CVE-2021-3347).
 FUTEX: Final = (
     0,  # FUTEX_WAIT
     1,  # FUTEX_WAKE
@@ -635,12 +641,12 @@ FUTEX: Final = (
     9,  # FUTEX_WAIT_BITSET
     10,  # FUTEX_WAKE_BITSET
 )
-#: ARCH_SET_FS and the shadow stack calls: what a new program's loader does first.
+#: ARCH_SET_FS and the shadow stack calls, which a new program's loader makes first.
 ARCH_PRCTL: Final = (0x1002, 0x5001, 0x5002, 0x5003, 0x5005)
 
 
 def gates(grants: Grants) -> tuple[Gate, ...]:
-    """Return every gate, as ``grants`` opens or shuts it."""
+    """Return the gates for these grants."""
     return (
         *_files(grants),
         *_memory(grants),
@@ -678,11 +684,13 @@ def _files(grants: Grants) -> Iterator[Gate]:
 
 
 def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
-    """Allow truncation of what is opened for writing, and no set-user-id file to be made.
+    """Allow truncation only of files that are opened for writing, and making no set-user-id files.
 
-    C libraries pass 0 for the mode where they make nothing.
+    ``arg`` is the number of the argument with the flags; the mode is the next one. C libraries pass
+    0 for the mode if they make no file.
     """
-    write_only, read_write = 1, 2
+    write_only = 1
+    read_write = 2
     mode = Masked(arg + 1, MODE_NEVER, (0,))
     return (
         (mode, Masked(arg, O_TRUNC, (0,))),
@@ -692,15 +700,16 @@ def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
 
 
 def _memory(grants: Grants) -> Iterator[Gate]:
-    """Refuse what the limits do not count: shared memory without a file, growing stacks, the pool.
+    """Yield the gates that refuse memory which no limit counts.
 
-    The pool of huge pages (hugetlbpage) is the machine's, and in no process's memory that the host
-    reads. A program is told that it is empty, as it mostly is, and takes ordinary memory.
-
-    Pages of shared memory without a file stay when nobody has them mapped any more (madvise(2),
-    MADV_DONTNEED), and then no file of /proc shows them. Processes that share memory do so by files
-    in /dev/shm, which has a size. A piece of the first stack that is moved stays one that grows, of
-    whatever size; who can't move memory in place copies it.
+    - Huge pages (hugetlbpage): the pool is the machine's, and counts in no process's memory that
+      the host reads. A program is told that the pool is empty, as it mostly is, and takes ordinary
+      memory.
+    - Shared memory without a file: its pages stay even if no process has them mapped any more
+      (madvise(2), MADV_DONTNEED), and then no file of /proc shows them. Processes share memory by
+      files in /dev/shm, which has a size.
+    - Growing mappings: a piece of the first stack that is moved can still grow, whatever its size.
+      Programs that can't move memory in place copy it.
     """
     kind = MAP_TYPE | MAP_GROWSDOWN | MAP_HUGETLB
     private: Alternative = (Masked(3, kind, (MAP_PRIVATE,)),)
@@ -716,7 +725,8 @@ def _memory(grants: Grants) -> Iterator[Gate]:
 
 
 def _process(grants: Grants) -> Iterator[Gate]:
-    # max_open_files bounds a table of descriptors, and what is in their buffers: one a process.
+    # Threads must share one table of descriptors: max_open_files bounds a table, and the buffers of
+    # its descriptors, and must do so for the whole process.
     shared = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD
     thread: Alternative = (Masked(0, shared | CLONE_NEVER, (shared,)),)
     own = CLONE_NEVER | CLONE_THREAD | CLONE_SIGNAL
@@ -728,8 +738,8 @@ def _process(grants: Grants) -> Iterator[Gate]:
     yield from _about_processes(grants)
     if grants.subprocess:
         yield from _identities(grants)
-    # PR_SET_PDEATHSIG: a snapshot that takes over ends with its zygote, as the guest did
-    # (SIGKILL); one that waits goes on to see that nobody is left to wake it (SIGCONT).
+    # PR_SET_PDEATHSIG: a snapshot that takes over ends with its zygote, as the guest did (SIGKILL).
+    # A waiting one is continued (SIGCONT), so that it notices that nobody is left to wake it.
     dies_with_parent: Alternative = (In(0, (1,)), In(1, (9, 18)))
     yield Gate("prctl", ((In(0, PRCTL),), dies_with_parent), "names and queries")
     yield Gate("personality", ((In(0, (0xFFFFFFFF,)),),), "query only")
@@ -738,18 +748,20 @@ def _process(grants: Grants) -> Iterator[Gate]:
 
 
 def _about_processes(grants: Grants) -> Iterator[Gate]:
-    """Yield the gates of calls that name a process: itself, and with programs whose it started.
+    """Yield the gates of calls that name a process: the guest may name itself.
 
-    A filter knows one process id. Programs have others, so there the zygote decides (``notify``).
+    A filter knows one process id. Programs have others, so for them the zygote decides
+    (``notify``).
     """
-    # A process that lets others go first, during a call of the OS kernel's, holds up for long
-    # whoever waits for what that call locks: a disk's folders, a process's memory.
+    # All guests must have the same priority. A process of low priority that is delayed within a
+    # system call also delays others that wait for what this call has locked: a disk's folders, a
+    # process's memory.
     why = "all guests have one priority; that of another is not its business"
     yield Gate("setpriority", (), why, void=((In(0, (0,)), Own(1, (0,))),))
     if grants.subprocess and grants.gated:
         yield Gate("sched_setscheduler", (), why, void=((In(1, ORDINARY),),))
     if grants.gated:
-        # The zygote looks at the process alone: not at groups, nor at a user's processes.
+        # The zygote can check single processes only, not groups or all processes of a user.
         yield Gate("getpriority", ((In(0, (0,)),),), "processes, no groups and no users")
         if not grants.subprocess:
             yield Gate("prlimit64", ((Null(2),),), "limits are the policy's")
@@ -758,7 +770,7 @@ def _about_processes(grants: Grants) -> Iterator[Gate]:
     yield Gate("getsid", ((Own(0, (0,)),),), "as getpgid")
     yield Gate("getpriority", ((In(0, (0,)), Own(1, (0,))),), "as getpgid")
     yield Gate("sched_setaffinity", ((Own(0, (0,)),),), "itself only")
-    # glibc asks it of threads by their ids, and takes ENOSYS for "not known".
+    # glibc asks about threads by their ids, and takes ENOSYS for "not known".
     yield Gate("sched_getaffinity", ((Own(0, (0,)),),), "as getpgid", errno.ENOSYS)
     yield Gate("sched_getparam", ((Own(0, (0,)),),), "as getpgid")
     yield Gate("sched_getscheduler", ((Own(0, (0,)),),), "as getpgid")
@@ -768,15 +780,16 @@ def _about_processes(grants: Grants) -> Iterator[Gate]:
     yield Gate("prlimit64", limits, "on itself: limits are the policy's")
 
 
-#: Calls that set ids, and how many each takes: by user and by group.
+#: Calls that set user ids and group ids, and how many ids each takes.
 USER_IDS: Final = (("setuid", 1), ("setreuid", 2), ("setresuid", 3))
 GROUP_IDS: Final = (("setgid", 1), ("setregid", 2), ("setresgid", 3))
 
 
 def _identities(grants: Grants) -> Iterator[Gate]:
-    """Yield the gates of calls that set ids: to those of now, which posix_spawn(3) does for make.
+    """Yield the gates of calls that set ids: only to the present ones, as posix_spawn(3) does.
 
-    A guest has no capability, but may have been given a saved id that is another's.
+    make(1) starts programs in this way. A guest has no capability, but might have a saved id of
+    another user.
     """
     for calls, own in ((USER_IDS, grants.user), (GROUP_IDS, grants.group)):
         for name, count in calls:
@@ -787,14 +800,14 @@ def _identities(grants: Grants) -> Iterator[Gate]:
 def _signals(grants: Grants) -> Iterator[Gate]:
     why = "itself only, and never to stop"
     if grants.gated and grants.subprocess:
-        # Groups too, of which the zygote looks whose they are; not everybody at once.
+        # Also groups, which the zygote checks, but not all processes at once.
         yield Gate("kill", ((NotIn(0, (EVERYBODY,)), NotIn(1, STOP_SIGNALS)),), why)
         anyone: Alternative = (Masked(0, _SIGN, (0,)), NotIn(0, (0,)))
         yield Gate("tgkill", ((*anyone, NotIn(2, STOP_SIGNALS)),), why)
         return
     if grants.gated or (grants.subprocess and grants.scoped):
-        # Children and snapshots have ids of their own; the zygote looks whose, or Landlock
-        # keeps signals inside the domain.
+        # Children and snapshots have ids that the filter can't know. The zygote checks them, or
+        # Landlock keeps signals inside the domain.
         anyone = (Masked(0, _SIGN, (0,)), NotIn(0, (0,)))
         yield Gate("kill", ((*anyone, NotIn(1, STOP_SIGNALS)),), why)
         yield Gate("tgkill", ((*anyone, NotIn(2, STOP_SIGNALS)),), why)
@@ -820,7 +833,8 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
         if grants.local:
             local = Masked(1, SOCK_TYPE_BITS, (SOCK_STREAM, SOCK_DGRAM))
             kinds += ((In(0, (AF_UNIX,)), local, In(2, (0,))),)
-        # As in an OS kernel without: ZeroMQ asks for devices, and any other word ends its process.
+        # The errno of an OS kernel without netlink: ZeroMQ asks for devices by it, and ends the
+        # process at any other.
         netlink = (((In(0, (AF_NETLINK,)),), errno.EOPNOTSUPP),)
         why = "TCP and UDP, and local ones"
         yield Gate("socket", kinds, why, errno.EACCES, otherwise=netlink)
@@ -840,6 +854,7 @@ def _socket_options(grants: Grants) -> Iterator[Gate]:
         )
         read, write = read + internet, write + internet
     yield Gate("getsockopt", read, "no SO_PEERPIDFD")
-    # Larger ones would be cut down by the OS kernel, too, without an error (socket(7)).
+    # Setting buffer sizes does nothing, without an error: the OS kernel would also cut larger ones
+    # down silently (socket(7)).
     void = ((In(1, (SOL_SOCKET,)), In(2, BUFFERS)),)
     yield Gate("setsockopt", write, "no socket filters, no larger buffers", void=void)

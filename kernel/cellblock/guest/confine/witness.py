@@ -1,9 +1,12 @@
-"""Seeing the locks hold: refused attempts, each with its positive control.
+"""The witness: checks that the locks hold, by attempts that must be refused.
 
-Runs in the confined guest, before the first user byte, so what it sees is what a cell meets. The
-attempts are those of ``guest.probes`` that need nothing of the host's. Where no folder, or no file,
-outside the roots is there to open, trying that proves nothing and is left out: unwitnessed, not
-passed.
+``see`` runs in the confined guest before the first byte of a user's code, so that it meets what a
+cell meets. It makes those attempts of ``guest.probes`` that need no help from the host, each with
+its positive control. If there is no folder or file outside the roots to try, an attempt would prove
+nothing and is left out. It then counts as unwitnessed, not as passed.
+
+``look_at_namespaces`` and ``look_at_container`` check locks that something else has put around the
+zygote. ``check_mounts`` runs in the zygote.
 """
 
 from __future__ import annotations
@@ -26,24 +29,28 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Plan
 
 
-#: Folders of which at least one is there, and that nobody makes readable.
+#: Folders, at least one of which exists and is not in any policy's roots.
 _OUTSIDE: Final = ("/", "/proc", "/etc", "/root", "/home")
-#: Files likewise: Landlock grants to list folders, and to read files, by different rights.
+#: The same for files: the rights to list folders and to read files are different ones.
 _SECRETS: Final = ("/etc/passwd", "/etc/hosts", "/proc/version")
-#: A port of this machine's that says nothing, if it is there (RFC 863).
+#: The port of a service that answers nothing, if this machine has it (RFC 863).
 _DISCARD: Final = 9
-#: A refusal and nothing else: nobody has made what is tried on here, so it may just not be there.
+#: Errnos that only a refusal has. Nothing was set up for these attempts, so their targets may be
+#: missing, and other errnos prove nothing.
 _REFUSALS: Final = (errno.EACCES, errno.EPERM, errno.EOPNOTSUPP)
 
 
 def see(lock: str, plan: Plan) -> str:
-    """Try what ``lock`` refuses; name what was refused. Raises LockFailed for anything else."""
+    """Try what ``lock`` must refuse; return the names of the refused probes.
+
+    Raises LockFailed if an attempt succeeds, or fails for another reason.
+    """
     outside = next((path for path in _OUTSIDE if not _granted(path, plan)), "")
     place = Trial(
         probes=(),
         scratch="",
         outside=outside,
-        # access(2) asks no Landlock: what refuses to open the file is not its mode.
+        # Landlock doesn't check access(2). So if opening the file is refused, its mode is not why.
         secret=next((f for f in _SECRETS if not _granted(f, plan) and os.access(f, os.R_OK)), ""),
         inside=next(filter(_opens, plan.read_roots), next(iter(plan.read_roots), "")),
         denied="",
@@ -52,11 +59,11 @@ def see(lock: str, plan: Plan) -> str:
         process=os.getppid(),
         variable="",
     )
-    return ", ".join(_refused(probe, place) for probe in _tried(lock, plan, place))
+    return ", ".join(_try_probe(probe, place) for probe in _probes_of(lock, plan, place))
 
 
-def _tried(lock: str, plan: Plan, place: Trial) -> Iterator[Probe]:
-    """Yield the attempts at a start that are about ``lock``, and about what ``plan`` forbids."""
+def _probes_of(lock: str, plan: Plan, place: Trial) -> Iterator[Probe]:
+    """Yield the probes of ``lock`` that can be tried at a start and that ``plan`` forbids."""
     if lock == "landlock" and not (place.outside and plan.read_roots):
         return
     forbidden = {
@@ -72,7 +79,11 @@ def _tried(lock: str, plan: Plan, place: Trial) -> Iterator[Probe]:
         yield probe
 
 
-def _refused(probe: Probe, place: Trial) -> str:
+def _try_probe(probe: Probe, place: Trial) -> str:
+    """Make a probe's control, then its attempt; return its name if the attempt was refused.
+
+    Raises LockFailed if it was not, or if the control failed.
+    """
     try:
         if probe.at_start is not None:
             probe.at_start(place)
@@ -100,57 +111,60 @@ def _opens(path: str) -> bool:
     return True
 
 
-# Namespaces that the zygote was put into before it began: seen by the guest, not taken by it.
+# Namespaces that the zygote was started in. The guest checks them; it does not make them.
 #
-# What puts it there is a program of the machine's, found on a search path: it may be another
-# than it says, or do less. So this lock, where it is planned, looks for itself, with the host's
-# word for what there is to be seen outside.
+# A program of the machine makes them (bubblewrap), which was found on a search path: it may be
+# another program than its name says, or do less. So the guest looks for itself whether names are
+# hidden. The host has told it names that exist outside (``Plan.unseen``).
 #
 # Source: pid_namespaces(7), mount_namespaces(7), network_namespaces(7).
 
-#: What the first process of a pid namespace is called in it.
+#: Pid of the first process of a pid namespace.
 _FIRST: Final = 1
 #: The only network device that a new network namespace has.
 _LOOPBACK: Final = "lo"
 
 
 def check_mounts(paths: Iterable[str], mounts: Iterable[tuple[int, int]]) -> None:
-    """Raise ConfineError unless each path is what the host found there through no link, or nothing.
+    """Check that each path is what the host found there, following no link, or does not exist.
 
-    What mounts it goes by its name, in whose place an earlier guest may just then have put a link.
-    What is mounted stays, so the zygote looks once, and before it reads anything.
+    ``mounts`` are the device and inode that the host found at each path. The program that mounts a
+    path goes by its name, and an earlier guest may have put a link there at that moment. A mount
+    does not change afterwards, so the zygote checks once, before it reads anything. Raises
+    ConfineError.
     """
     for path, mount in zip(paths, mounts, strict=True):
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except FileNotFoundError:
             continue
-        if (found.st_dev, found.st_ino) != mount:
+        if (status.st_dev, status.st_ino) != mount:
             raise ConfineError("namespaces", 0, f"{path} was moved while it was being mounted")
 
 
 def look_at_namespaces(plan: Plan) -> str:
-    """Name the namespaces that are ours.
+    """Check that this guest is in namespaces of its zygote; return a statement for the report.
 
-    Raises LockFailed where one is not, OSError without /proc.
+    Raises LockFailed if one is missing, OSError without /proc.
     """
-    # The zygote comes first, and forked us; of other processes there are only guests.
+    # The zygote is the first process and this guest's parent. All other processes are guests.
     if os.getppid() != _FIRST:
         raise LockFailed("the zygote is in the machine's pid namespace")
-    # This /proc is of that namespace, or it would call us something else.
+    # /proc belongs to this pid namespace, or it would give us another number.
     if os.readlink("/proc/self") != str(os.getpid()):
         raise LockFailed("/proc shows another pid namespace")
-    seen = ["processes", _names(plan.unseen)]
+    checked = ["processes", _check_unseen(plan.unseen)]
     if not plan.network:
         lines = Path("/proc/net/dev").read_text(encoding="ascii", errors="replace").splitlines()
         devices = {line.partition(":")[0].strip() for line in lines if ":" in line}
         if others := devices - {_LOOPBACK}:
             raise LockFailed(f"there are network devices: {', '.join(sorted(others))}")
-        seen.append("network devices")
-    return ", ".join(filter(None, seen))
+        checked.append("network devices")
+    return ", ".join(filter(None, checked))
 
 
-def _names(unseen: tuple[str, ...]) -> str:
+def _check_unseen(unseen: tuple[str, ...]) -> str:
+    """Check that no path of ``unseen`` exists here; return "names" if there was any to check."""
     for path in unseen:
         with contextlib.suppress(PermissionError):
             try:
@@ -161,30 +175,32 @@ def _names(unseen: tuple[str, ...]) -> str:
     return "names" if unseen else ""
 
 
-# A container that the zygote was put into before it began: seen by the guest, not taken by it.
+# A container that the zygote was started in. The guest checks it; it does not make it.
 #
-# As with ``namespaces``, an engine may be another than it says, or leave out what it was told.
-# What it was to do before any code of ours ran is looked for before the guest's own locks do the
-# same.
+# As with ``namespaces``, the engine may be another program than its name says, or do less than it
+# was told. The guest checks this before its own locks, which would have the same effect.
 #
 # Source: statvfs(3), proc(5): CapBnd and NoNewPrivs, cgroups(7).
 
 _CAPABILITIES: Final = re.compile(r"^Cap(?:Inh|Prm|Eff|Bnd|Amb):\t0*[1-9a-f]", re.MULTILINE)
 _NO_NEW_PRIVS: Final = re.compile(r"^NoNewPrivs:\t1$", re.MULTILINE)
-#: What bounds the whole of it: cgroup 2's file, cgroup 1's, and what the bound is called.
+#: Bounds of the whole container: the file of cgroup 2, that of cgroup 1, the words of a report.
 _BOUNDS: Final = (
     ("memory.max", "memory/memory.limit_in_bytes", "bytes of memory"),
     ("pids.max", "pids/pids.max", "tasks"),
 )
 _CGROUPS: Final = Path("/sys/fs/cgroup")
-#: A bound of cgroup 1 that is none has a number too, near 2**63.
+#: cgroup 1 has a number near 2**63 if there is no bound.
 _NO_BOUND: Final = 2**60
 #: The largest page that a supported machine has.
 _PAGE: Final = 1 << 16
 
 
 def look_at_container(plan: Plan) -> str:
-    """Return what the engine did. Raises LockFailed for what it did not, OSError without /proc."""
+    """Check what the engine had to do; return a statement for the report.
+
+    Raises LockFailed if it did less, OSError without /proc.
+    """
     if not os.statvfs("/").f_flag & os.ST_RDONLY:
         raise LockFailed("the root of the file system can be written")
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
@@ -207,15 +223,16 @@ def _check_size(folder: str, size: int) -> None:
 
 
 def _bounds() -> list[str]:
-    """Return the bounds that are there; engines without cgroups of their own set none."""
-    found = []
+    """Return the container's bounds in words. Engines without cgroups set none."""
+    bounds = []
     for names in _BOUNDS:
         value = next(filter(None, map(_bound, names[:2])), 0)
-        found += [f"{value} {names[2]}"] if value else []
-    return found
+        bounds += [f"{value} {names[2]}"] if value else []
+    return bounds
 
 
 def _bound(name: str) -> int:
+    """Return the number in a cgroup's file, 0 if it has none."""
     try:
         text = (_CGROUPS / name).read_text(encoding="ascii").strip()
     except (OSError, ValueError):

@@ -1,16 +1,17 @@
-"""HOSTILE side, run-time half of the language layer: what a cell reaches by a computed name.
+"""HOSTILE side: the run-time half of the language layer, for names that cells compute.
 
-It is no boundary: that is the operating system's. It explains, refuses early, and makes the
-well-known escapes fail. ``docs/language.md`` is one page about all of it. The rule is one:
+It is not a boundary; the OS layer is. It explains, refuses early, and makes the well-known escapes
+fail. ``docs/language.md`` describes it on one page. It has one rule:
 
-    Names and values, never callers. No cell holds a function that reads any attribute by its name,
-    a real module, a frame, a code object, or a builtin that runs text. What the library reads or
-    runs on a cell's behalf is served by the same rules.
+    Names and values are judged, never callers. No cell gets a function that reads any attribute by
+    its name, a real module, a frame, a code object, or a builtin that runs text. When the library
+    reads or runs something on a cell's behalf, the same rules apply.
 
-``access`` judges attributes and keeps the library's classes as they are, ``facades`` judges
-imports, and ``stdlib`` serves what the library does (``guest.replacements`` has parts of it).
-``guest.rewriting`` puts calls of the first two where Python has no function to replace;
-``guest.audit_hook`` refuses operations by their kind, should a cell get around all of this.
+``setup`` calls ``install`` once, in the zygote. ``access`` judges attributes, and keeps the
+library's classes from being changed. ``facades`` judges imports. ``stdlib`` changes the library
+(``guest.replacements`` has parts of that). ``guest.rewriting`` puts calls of ``access`` and
+``facades`` where Python has no function to replace. If a cell gets around all of this,
+``guest.audit_hook`` refuses operations by kind.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from cellblock.guest.runner import RulesInForce
 
-#: Builtins that user code gets as they are, beside exceptions. What is missing
-#: here is a NameError there.
+#: Builtins that user code gets unchanged, beside exceptions. Others, except guarded ones, are a
+#: NameError there.
 _ALLOWED = """
     Ellipsis False None NotImplemented True __build_class__ __debug__ abs aiter all anext any
     ascii bin bool bytearray bytes callable chr classmethod complex dict dir divmod enumerate
@@ -44,15 +45,16 @@ _ALLOWED = """
 def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, object]:
     """Harden this process for good and return the ``__builtins__`` of user code.
 
-    Call once, in the zygote, after IPython is imported and before any user code exists; what the
-    process compiles from then on has to go through ``rewriting.rewrite``. ``extra`` (display,
-    input, tools) is added to the builtins; its ``getpass`` answers the module of that name.
-    Without a language layer nothing is hardened, and the real builtins come back with ``extra``.
+    Call once, in the zygote, after IPython is imported and before any user code exists. All code
+    that the process compiles from then on must go through ``rewriting.rewrite``. ``extra``
+    (display, input, tools) is added to the builtins; its ``getpass`` is for the module of that
+    name. Without a language layer nothing is hardened, and the real builtins are returned with
+    ``extra``.
     """
     rules = current.rules
     more = {name: value for name, value in extra.items() if name != "getpass"}
     if not rules.language:
-        pydoc.pager = pydoc.plainpager  # the terminal that it would ask for is not there
+        pydoc.pager = pydoc.plainpager  # other pagers need a terminal
         vars(builtins).update(more, help=_Helper())
         return vars(builtins)
     importer = facades.Importer(current, extra.get("getpass"))
@@ -76,8 +78,8 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
         **more,
     }
     if rules.raw_modules:
-        # C code of packages takes it from here (numpy.fromfile). A cell whose source check passed
-        # the name finds no more than in any package: there the layer only explains.
+        # C code of packages looks ``open`` up here (numpy.fromfile). A cell that gets hold of it
+        # gains nothing that packages don't offer: with raw packages the layer only explains.
         guarded["open"] = open
     stdlib.harden(current, guarded)
     return guarded

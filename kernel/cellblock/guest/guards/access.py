@@ -1,12 +1,14 @@
-"""``getattr`` and its family by the rule that the source check applies to a dot.
+"""``getattr`` and its family, by the rule that the source check applies to a dot.
 
-A name is free, refused, or settled object by object (``analysis.names``). No cell holds a
-reader that takes any name: it is given a version that checks the name.
+A name is *free*, *refused*, or *settled* (``analysis.names``): whether a cell may have a settled
+attribute is decided for each object when it is read (``read``). A cell never gets a function that
+reads any name; it gets a version that checks the name.
 
-Library classes stay as they are (``freeze_loaded``): a method that user code puts into one would
-run as library. ``collections.abc.Mapping.get = f`` is called with ``os.environ`` sooner or later.
-The interpreter has a flag for types that must not change (C API: Py_TPFLAGS_IMMUTABLETYPE); it is
-set on every class of the standard library, of IPython and of the guest.
+Classes of the library can't be changed (``freeze_loaded``). A method that user code puts into one
+would be called by the library: ``collections.abc.Mapping.get = f`` gets ``os.environ`` sooner or
+later. The interpreter has a flag for types that must not change (C API:
+Py_TPFLAGS_IMMUTABLETYPE), which is set on each class of the standard library, IPython and the
+guest.
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ if TYPE_CHECKING:
 
 
 _RULE = RULES["attribute-not-allowed"]
-#: ``[getattr(x, n) for n in dir(x)]`` is honest: these give a stand-in that can't be called.
+#: Refused names that give a stand-in which raises when it is called, so that honest code such as
+#: ``[getattr(x, n) for n in dir(x)]`` works.
 _INERT = frozenset({"__getstate__", "__reduce__", "__reduce_ex__"})
-#: Names that are remembered once judged; a cell can make more than there is memory for.
+#: Most names that are remembered as judged, since a cell can make any number.
 _MOST = 4_096
 _NESTING = 4
 _NONE, _NOT_THERE = object(), object()
@@ -65,27 +68,28 @@ def refusal(name: str) -> AttributeViolation:
 
 
 def text_of(name: Any) -> str:
-    """Return ``name`` as an exact str: a subclass could answer differently when asked again."""
+    """Return ``name`` as an exact str. A subclass could give another text each time."""
     if not issubclass(type(name), str):
         raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
     return _exact(name)
 
 
 def check_name(name: Any) -> str:
-    """Return ``name`` as an exact str. Raises AttributeViolation where the policy refuses it."""
+    """Return ``name`` as an exact str. Raises AttributeViolation if the name is refused."""
     exact = text_of(name)
     if not attribute_allowed(exact):
         raise refusal(exact)
     return exact
 
 
-#: Names that need no look at the object, each with the exact str that was judged; and whether one
-#: is among them, which a set says sooner.
+#: Free names, by themselves: the value is the exact str that was judged. And the same as a set,
+#: which is faster to ask.
 judged_names: dict[str, str] = {}
 free_names: set[str] = set()
 
 
 def _judged(name: Any) -> str:
+    """Return ``name`` as an exact str, and remember it if it is free."""
     exact = text_of(name)
     if len(judged_names) < _MOST and is_free(exact):
         judged_names[exact] = exact
@@ -93,7 +97,7 @@ def _judged(name: Any) -> str:
     return exact
 
 
-# --- what cells call -------------------------------------------------------------------------
+# --- functions that cells call ----------------------------------------------------------------
 
 
 def guarded_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
@@ -106,7 +110,7 @@ def guarded_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
 
 
 def _get(obj: Any, name: str, default: Any) -> Any:
-    """Do as ``getattr`` does for a name that is settled, refused or new."""
+    """Do as ``getattr`` does, for a name that is not known to be free."""
     if name in _INERT and _hasattr(obj, name):
         return refusing(name, refusal(name))
     try:
@@ -118,7 +122,7 @@ def _get(obj: Any, name: str, default: Any) -> Any:
 
 
 def guarded_hasattr(obj: Any, name: str, /) -> bool:
-    """Do as ``hasattr`` does; a refused attribute is not there."""
+    """Do as ``hasattr`` does; return False for a refused attribute."""
     try:
         free = judged_names[name]
     except KeyError:
@@ -137,7 +141,7 @@ def guarded_delattr(obj: Any, name: str, /) -> None:
 
 
 def guarded_vars(*of: Any) -> Any:
-    """Do as ``vars`` does of an object. Raises NameViolation where none is given."""
+    """Do as ``vars`` does with an object. Raises NameViolation without one."""
     if not of:
         why, remedy = REFUSED_BUILTINS["locals"]
         raise NameViolation("builtin-not-allowed", "vars()", why, remedy)
@@ -148,6 +152,7 @@ def guarded_vars(*of: Any) -> Any:
 
 
 def _check_change(obj: Any, name: str) -> str:
+    """Return a name that may be set or deleted, as an exact str. Raises AttributeViolation."""
     exact = check_name(name)
     if exact in OF_FUNCTIONS and not is_own(obj):
         raise refusal(exact)
@@ -155,7 +160,10 @@ def _check_change(obj: Any, name: str) -> str:
 
 
 def library_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
-    """Do as ``getattr`` does for library modules that take names from users, and need dunders."""
+    """Do as ``getattr`` does, for library modules that take names from users.
+
+    Unlike cells, these modules may also read dunders that are neither settled nor refused.
+    """
     exact = text_of(name)
     if exact in SETTLED or why_refused(exact):
         return guarded_getattr(obj, exact, default)
@@ -163,14 +171,14 @@ def library_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
 
 
 def refused_builtin(name: str, why: str, remedy: str) -> Callable[..., Any]:
-    """Return what stands in a builtin's place: whoever calls it learns why not."""
+    """Return the replacement of a refused builtin, which raises the reason when it is called."""
     refused = refusing(name, NameViolation("builtin-not-allowed", name, why, remedy))
     refused.__doc__ = f"Not allowed here: {why}."
     return refused
 
 
 def refusing(name: str, violation: PolicyViolation) -> Callable[..., Any]:
-    """Return a function that goes by ``name`` and raises ``violation`` when it is called."""
+    """Return a function called ``name`` that raises ``violation`` when it is called."""
 
     def refused(*_args: object, **_kwargs: object) -> None:
         raise type(violation)(violation.rule, violation.subject, violation.why, violation.remedy)
@@ -179,7 +187,7 @@ def refusing(name: str, violation: PolicyViolation) -> Callable[..., Any]:
 
 
 def with_name(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return ``function`` under the name of what it stands for."""
+    """Give ``function`` the name of what it replaces, and return it."""
     function.__name__ = function.__qualname__ = name
     return function
 
@@ -188,31 +196,34 @@ for _guarded in (guarded_getattr, guarded_hasattr, guarded_setattr, guarded_dela
     with_name(_guarded, _guarded.__name__.removeprefix("guarded_"))
 
 
-# --- names that are settled object by object -------------------------------------------------
+# --- settled names: each function below decides about one, given its object and value ----------
 
 
 def read(obj: Any, name: str) -> Any:
-    """Return ``obj.name``, an allowed name. Raises AttributeViolation if no cell may hold it."""
+    """Return ``obj.name``. The name is not refused.
+
+    Raises AttributeViolation if no cell may have this value.
+    """
     value = _getattr(obj, name) if name != "obj" else _read_where_kept(obj, name)
     settle = _SETTLERS.get(name)
     return value if settle is None else settle(obj, name, value)
 
 
 def is_own(function: Any) -> bool:
-    """Say whether a cell made this function or method: its builtins are not the real ones."""
+    """Return whether a cell made this function or method: its builtins are not the real ones."""
     if type(function) is types.MethodType:
         function = _function_of(function)
     return type(function) is types.FunctionType and _builtins_of(function) is not REAL_BUILTINS
 
 
 def is_real_module(value: Any) -> bool:
-    """Say whether the import system loaded this module: facades have no spec."""
+    """Return whether this is a module of the import system: facades have no spec."""
     is_module = issubclass(type(value), ModuleType)
     return is_module and namespace_of_module(value).get("__spec__") is not None
 
 
 def _namespace(obj: Any, name: str, value: Any) -> Any:
-    """Settle ``__dict__``: a class's without what is no cell's to hold, and no real module's."""
+    """Settle ``__dict__``: leave out values that no cell may have, and refuse a real module's."""
     if is_real_module(obj):
         raise refusal(name)
     if type(value) is MappingProxyType:
@@ -229,7 +240,10 @@ def _is_shown(name: Any, value: Any, common: frozenset[str] = frozenset()) -> bo
 
 
 def dictionary(obj: Any) -> Any:
-    """Return ``obj.__dict__`` itself. Raises AttributeViolation if it holds what no cell may."""
+    """Return ``obj.__dict__`` itself.
+
+    Raises AttributeViolation if it has a value that no cell may have.
+    """
     space = _getattr(obj, "__dict__")
     if _namespace(obj, "__dict__", space) is not space:
         raise refusal("__dict__")
@@ -237,22 +251,24 @@ def dictionary(obj: Any) -> Any:
 
 
 def of_whole(function: Callable[..., Any], place: int = 1) -> Callable[..., Any]:
-    """Return ``function``, which hands on what is in the dictionary of its argument at ``place``.
+    """Wrap a function that passes on the dictionary of its argument number ``place``.
 
-    It gets a namespace with what was judged: the object could answer otherwise when asked again.
+    The function gets a namespace with the judged contents instead of the object, which could give
+    another dictionary when asked again.
     """
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        of, kind = args[place], _namespaces
+        of = args[place]
+        kind = _namespaces
         if type(of) is not kind and issubclass(type(of), kind):
-            kind = type(type(of).__name__, (kind,), {})  # which is shown
+            kind = type(type(of).__name__, (kind,), {})  # of the same name, since that is shown
         return function(*args[:place], kind(**dictionary(of)), *args[place + 1 :], **kwargs)
 
     return with_name(checked, function.__name__)
 
 
 def _part(obj: Any, name: str, value: Any) -> Any:
-    """Settle what only functions have: a cell's own, or what a builtin one is bound to."""
+    """Settle attributes of functions: allow a cell's own, and the object of a bound builtin."""
     in_c = name in {"__self__", "__func__"} and type(obj) in _BOUND_IN_C
     if is_own(obj) or (in_c and not is_real_module(value)):
         return value
@@ -263,7 +279,7 @@ _BOUND_IN_C = (types.BuiltinFunctionType, types.MethodWrapperType, classmethod, 
 
 
 def _by_name(_obj: Any, method: str, value: Any) -> Any:
-    """Settle ``__getattribute__`` and its like: a cell's own, or one that checks the name."""
+    """Settle ``__getattribute__`` and the like: a cell's own, or a version that checks the name."""
     if is_own(value):
         return value
     bound: tuple[Any, ...] = (value.__self__,) if type(value) in _BOUND else ()
@@ -288,16 +304,17 @@ _BOUND = (types.MethodWrapperType, types.MethodType, types.BuiltinFunctionType)
 def _unless_module(_obj: Any, name: str, value: Any) -> Any:
     """Settle ``parser`` and ``obj``, which may be modules: ``parser`` of a pure path is one."""
     if type(value) is types.MemberDescriptorType and value.__objclass__.__flags__ & IMMUTABLE:
-        raise refusal(name)  # which reads it of any
+        raise refusal(name)  # a library's descriptor reads the attribute of any object
     return None if is_real_module(value) else value
 
 
 def _read_where_kept(obj: Any, name: str) -> Any:
-    """Return ``obj.name`` where it is kept, or what a cell's own method makes of it.
+    """Return ``obj.name`` from where it is stored, or from a cell's own ``__getattr__``.
 
-    For ``obj``: an AttributeError's is what could not be read from, anything that the library came
-    across, with a template of the cell's in hand (``"{0.f.__globals__.x}"`` comes to a namespace).
-    Whatever reads it in another object's place, a proxy, a method or an alias, reads that too.
+    Used for the name ``obj``. The ``obj`` of an AttributeError is the object that lacked an
+    attribute, which may be anything that the library came across while it formatted a template of
+    the cell (``"{0.f.__globals__.x}"`` leads to a namespace). Proxies, methods and aliases would
+    read the attribute of another object, and so hand this one out, too.
     """
     get, ask = (_own_method(type(obj), hook) for hook in ("__getattribute__", "__getattr__"))
     try:
@@ -310,15 +327,15 @@ def _read_where_kept(obj: Any, name: str) -> Any:
 
 def _own_method(kind: type, name: str) -> Callable[..., Any] | None:
     """Return the method of a class by this name if it is a cell's own function."""
-    spaces = (_names_of(each) for each in _classes_of(kind))
+    spaces = (_names_of(base) for base in _classes_of(kind))
     found = next((space[name] for space in spaces if name in space), None)
     return found if type(found) is types.FunctionType and is_own(found) else None
 
 
 def _kept(obj: Any, name: str) -> Any:
-    """Return ``obj.name`` as far as the object or its class keeps it; None of an AttributeError.
+    """Return ``obj.name`` if the object or its class stores it; None for an AttributeError.
 
-    Raises AttributeError where it would be another object's, or made by a library.
+    Raises AttributeError if it would be another object's attribute, or computed by a library.
     """
     kind, get = type(obj), object.__getattribute__
     if kind is super:
@@ -334,7 +351,7 @@ _class_of_super = super.__dict__["__self_class__"].__get__
 
 
 def check_state(state: Any) -> Any:
-    """Return what an object says of itself (PEP 307), if a cell may hold all of it."""
+    """Return the pickling state of an object (PEP 307). Raises if a cell may not have all of it."""
     for part in state if type(state) is tuple else (state,):
         for key, value in part.items() if type(part) is dict else ():
             name = _exact(key) if issubclass(type(key), str) else ""
@@ -344,7 +361,7 @@ def check_state(state: Any) -> Any:
 
 
 def _template(_obj: Any, name: str, value: Any) -> Any:
-    """Settle ``format`` and ``format_map``: of a text that reads nothing but free names."""
+    """Settle ``format`` and ``format_map``: allow texts that read free names only."""
     if type(value) is types.MethodDescriptorType and value.__objclass__ is str:
         return lambda self, /, *args, **kwargs: read(self, name)(*args, **kwargs)
     if type(value) is types.BuiltinFunctionType and issubclass(type(value.__self__), str):
@@ -354,7 +371,10 @@ def _template(_obj: Any, name: str, value: Any) -> Any:
 
 @lru_cache(maxsize=512)
 def check_template(template: str, depth: int = 0) -> None:
-    """Check that ``template`` reads free attributes alone, in nested format specs too."""
+    """Check that a template reads only free attributes, also in nested format specs.
+
+    Raises AttributeViolation.
+    """
     if "." not in template:
         return
     try:
@@ -365,7 +385,7 @@ def check_template(template: str, depth: int = 0) -> None:
             if spec and "{" in spec and depth < _NESTING:
                 check_template(spec, depth + 1)
     except ValueError:
-        return  # not a template: str.format says why
+        return  # not a template, as str.format itself will say
 
 
 _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
@@ -379,42 +399,44 @@ _SETTLERS: dict[str, Callable[[Any, str, Any], Any]] = {
 }
 
 
-#: Py_TPFLAGS_HEAPTYPE: made by a class statement, or by type(); BASETYPE: what may be derived from.
+#: Py_TPFLAGS_IMMUTABLETYPE; HEAPTYPE: made by a class statement or type(); BASETYPE: may be derived
+#: from.
 IMMUTABLE, HEAP, _BASE = 1 << 8, 1 << 9, 1 << 10
-#: Offset of tp_flags in PyTypeObject on 64-bit builds; checked against ``__flags__`` before use.
+#: Offset of tp_flags in PyTypeObject on 64-bit builds. Checked against ``__flags__`` before use.
 _OFFSET = 168
 LIBRARY = frozenset({"IPython", *sys.stdlib_module_names})
-#: Classes that write to themselves as they work; nothing but cells uses the second.
+#: Classes that set attributes of their own while they work. Only cells use the second.
 _CHANGING = frozenset({"weakref.finalize", "difflib.HtmlDiff"})
 _subclasses: Callable[[type], list[type]] = type.__dict__["__subclasses__"]
 
 
 def freeze_loaded(packages: frozenset[str] = LIBRARY) -> None:
-    """Freeze every class there is of ``packages``, those that functions made included."""
+    """Freeze all existing classes of ``packages``, including those that functions have made."""
     stack: list[type] = [object]
     seen = {id(object)}
     while stack:
         kind = stack.pop()
-        for below in _subclasses(kind):
-            if id(below) not in seen:
-                seen.add(id(below))
-                stack.append(below)
+        for subclass in _subclasses(kind):
+            if id(subclass) not in seen:
+                seen.add(id(subclass))
+                stack.append(subclass)
         module = kind.__module__
         if type(module) is str and module.partition(".")[0] in packages:
             freeze(kind)
 
 
 def freeze(kind: type) -> None:
-    """Make ``kind`` refuse new attributes, if it does not write to itself."""
+    """Make a class refuse changes of its attributes, unless it must change them itself."""
     changes = f"{kind.__module__}.{kind.__name__}" in _CHANGING
     if kind.__flags__ & (HEAP | IMMUTABLE) == HEAP and not changes:
         _set_flags(kind, kind.__flags__ | IMMUTABLE)
 
 
 def forbid_subclasses(kind: type) -> None:
-    """Have nobody derive from ``kind``, which answers reads with what is another object's.
+    """Forbid classes that derive from ``kind``, whose instances answer for another object.
 
-    Subclasses could keep something under a name that is read of the other object (``pattern``).
+    An instance of a subclass could store something under a name that is otherwise read from the
+    other object (``rewriting.pattern``).
     """
     _set_flags(kind, kind.__flags__ & ~_BASE)
 

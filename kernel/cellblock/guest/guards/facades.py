@@ -1,7 +1,9 @@
-"""Modules as user code sees them: their allowed names and nothing else.
+"""Facades: modules as user code sees them, with their allowed names and nothing else.
 
-A facade is an exact ``ModuleType``, so that the interpreter's own fast paths work on it. Writing
-to one changes that session's facade, never the module behind it, which user code never holds.
+``Importer.import_`` is the ``__import__`` of user code, and rewritten import statements call
+``Importer.take``. A facade is an exact ``ModuleType``, so that the interpreter's fast paths work on
+it. Writing to a facade changes only that facade, never the real module, which user code never gets.
+Raw modules, which the operator allows, are given out themselves.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from cellblock.guest.runner import RulesInForce
 
 _MISSING = object()
-#: What is documented and not in the module's ``__all__``.
+#: By module: names that are documented but missing in its ``__all__``.
 _UNLISTED = {"hashlib": ("scrypt",), "re": ("DEBUG",)}
-#: Where what an old path named is now.
+#: From a former path of a module to its present one.
 _MOVED = dict.fromkeys(
     ("IPython.core.display", "IPython.core.display_functions"), "IPython.display"
 )
@@ -48,11 +50,14 @@ _real_import = __import__
 
 
 class Importer:
-    """Answers import statements of user code: facades, and the operator's raw modules."""
+    """Answers the import statements of user code, with facades and raw modules.
+
+    ``getpass`` replaces the function of that module.
+    """
 
     def __init__(self, current: RulesInForce, getpass: object = None) -> None:
         self._current = current
-        #: (module, name) to what stands in that name's place.
+        #: By module and name: the guarded replacement.
         self._replaced: dict[tuple[str, str], object] = {
             ("getpass", "getpass"): getpass or _MISSING,
             ("operator", "attrgetter"): _attrgetter,
@@ -73,7 +78,10 @@ class Importer:
         fromlist: Sequence[str] | None = None,
         level: int = 0,
     ) -> ModuleType:
-        """Serve as ``__import__`` of user code: for ``import a.b`` and ``from a import *``."""
+        """Serve as ``__import__`` of user code: for ``import a.b`` and ``from a import *``.
+
+        Other forms are rewritten to calls of ``take``. Raises ImportViolation.
+        """
         name = text_of(name)
         if type(fromlist) is list:
             return self._import_for_c(name)
@@ -81,23 +89,27 @@ class Importer:
             raise _refusal("relative-import", "." * level + name)
         if self._is_raw(name):
             return _real_import(name, {}, None, ("*",) if fromlist else ())
-        if fromlist:  # a star binds what the policy allows, whatever the cell did to its facade
+        if fromlist:  # a star import gets a new facade, without the cell's changes to its own
             return self._make(name)
         self.facade(name)
         return self.facade(name.partition(".")[0])
 
     def _is_raw(self, name: str) -> bool:
-        """Return whether cells get the module itself. Raises ImportViolation if they get none."""
+        """Return whether cells get the module itself, not a facade.
+
+        Raises ImportViolation if they get neither.
+        """
         raw = self._current.rules.is_raw(name)
         if not (raw or self._current.rules.allows_module(name)):
             raise _refusal("import-not-allowed", name)
         return raw
 
     def _import_for_c(self, name: str) -> ModuleType:
-        """Load a module that C code needs while a user's frame runs; answer an empty one.
+        """Import a module that C code needs while a user's frame runs; return an empty module.
 
-        ``PyImport_Import`` (``datetime.strptime`` loads ``_strptime``) gives an empty list where
-        the import statement gives a tuple or None; it drops the answer and looks the module up.
+        Recognised by ``fromlist``: ``PyImport_Import`` passes an empty list (``datetime.strptime``
+        imports ``_strptime``), import statements pass a tuple or None. It ignores the returned
+        module and looks the module up.
         """
         if name.partition(".")[0] not in sys.stdlib_module_names:
             self._is_raw(name)
@@ -105,9 +117,9 @@ class Importer:
         return ModuleType(name)
 
     def take(self, name: str, items: tuple[str, ...]) -> tuple[Any, ...]:
-        """Return what ``from name import items`` binds, or ``import name.item as x``.
+        """Return the values that ``from name import items`` or ``import name.item as x`` binds.
 
-        Raises ImportViolation where the policy refuses the module or one of the names.
+        Raises ImportViolation if the policy refuses the module or one of the names.
         """
         if self._is_raw(name):
             space: dict[str, Any] = {}
@@ -117,55 +129,58 @@ class Importer:
         return tuple(self._shown(facade, name, item) for item in items)
 
     def _shown(self, module: ModuleType, name: str, item: str) -> Any:
-        """Return one name of a facade, as a dot would, or the facade of a submodule."""
-        found = guarded_getattr(module, item, _MISSING)
-        if found is not _MISSING:
-            return found
+        """Return an attribute of a facade, or the facade of its submodule ``item``."""
+        value = guarded_getattr(module, item, _MISSING)
+        if value is not _MISSING:
+            return value
         if self._current.rules.allows_module(f"{name}.{item}"):
             return self.facade(f"{name}.{item}")
         raise _held_back(ImportViolation, name, item, self._current.rules)
 
     def facade(self, name: str) -> ModuleType:
-        """Return the one facade of ``name``, which that of its package shows."""
-        found = self._facades.get(name)
-        if found is None:
-            self._facades[name] = found = self._make(name)
+        """Return the facade of a module, the same each time. Its package's facade has it, too."""
+        facade = self._facades.get(name)
+        if facade is None:
+            self._facades[name] = facade = self._make(name)
             parent, _, last = name.rpartition(".")
             if parent:
-                namespace_of_module(self.facade(parent))[last] = found
-        return found
+                namespace_of_module(self.facade(parent))[last] = facade
+        return facade
 
     def _make(self, name: str) -> ModuleType:
-        facade, modules = _new_facade(name), self._current.rules.modules
-        before, real = len(sys.modules), importlib.import_module(_MOVED.get(name, name))
+        """Import a module and make a facade of it."""
+        facade = _new_facade(name)
+        modules = self._current.rules.modules
+        before = len(sys.modules)
+        real = importlib.import_module(_MOVED.get(name, name))
         if not self._current.rules.raw_modules:
             keep_in_memory(real)
         if len(sys.modules) > before:
             freeze_loaded()
         shown = namespace_of_module(facade)
-        names = modules.get(name, ())  # a package that is only the way to an allowed submodule
-        for each in _public(real) if names is None else names:
-            value = self._replaced.get((name, each), getattr(real, each, _MISSING))
+        names = modules.get(name, ())  # none: a package of which only a submodule is allowed
+        for member in _public(real) if names is None else names:
+            value = self._replaced.get((name, member), getattr(real, member, _MISSING))
             if value is not _MISSING and not isinstance(value, ModuleType):
-                shown[each] = value
-        shown["__all__"] = [each for each in shown if not each.startswith("__")]
+                shown[member] = value
+        shown["__all__"] = [member for member in shown if not member.startswith("__")]
         facade.__doc__ = real.__doc__
         for child in modules:
             if child.rpartition(".")[0] == name and child in sys.modules:
                 shown[child.rpartition(".")[2]] = self.facade(child)
         if held_back := _all_names(real).difference(shown):
-            # Only then: a module that has it is slower to read, hits included.
+            # Only then, because reading any attribute of a module that has it is slower.
             shown["__getattr__"] = _explaining(name, frozenset(held_back), self._current.rules)
         return facade
 
 
 def _new_facade(name: str) -> ModuleType:
     """Return an empty module without the names of the import system, which no cell may read."""
-    made = ModuleType(name)
-    shown = namespace_of_module(made)
-    for each in [each for each in shown if not attribute_allowed(each)]:
-        del shown[each]
-    return made
+    facade = ModuleType(name)
+    shown = namespace_of_module(facade)
+    for member in [member for member in shown if not attribute_allowed(member)]:
+        del shown[member]
+    return facade
 
 
 def _refusal(rule: str, subject: str) -> ImportViolation:
@@ -177,14 +192,14 @@ def _held_back(
 ) -> PolicyViolation:
     """Return the violation that says why a facade lacks a name that the module has."""
     why, remedy = why_member_refused(module, name, rules)
-    said = in_a_line(remedy.text, remedy.allows, rules)
-    return kind("module-name-not-allowed", f"{module}.{name}", why, said)
+    remedy_text = in_a_line(remedy.text, remedy.allows, rules)
+    return kind("module-name-not-allowed", f"{module}.{name}", why, remedy_text)
 
 
 def _explaining(module: str, held_back: frozenset[str], rules: Rules) -> Callable[[str], Any]:
-    """Return a facade's ``__getattr__`` (PEP 562): it answers nothing, and says why.
+    """Return the ``__getattr__`` of a facade (PEP 562), which says why a name is missing.
 
-    ``held_back`` are names, and no values: there is nothing behind it for a cell to reach.
+    It gets names only, no values, so that a cell can reach nothing through it.
     """
 
     def refuse(name: str) -> Any:
@@ -196,13 +211,14 @@ def _explaining(module: str, held_back: frozenset[str], rules: Rules) -> Callabl
 
 
 def _all_names(real: ModuleType) -> set[str]:
-    """Return what cells may ask of a module by a dot, there or promised."""
+    """Return the names that a module has, or lists in ``__all__``, and that are not refused."""
     space = namespace_of_module(real)
     names = {*space, *space.get("__all__", ())}
-    return {each for each in names if attribute_allowed(each) and not each.startswith("__")}
+    return {member for member in names if attribute_allowed(member) and not member.startswith("__")}
 
 
 def _public(real: ModuleType) -> list[str]:
+    """Return the public names of a module that are not refused."""
     space = namespace_of_module(real)
     listed = space.get("__all__", [name for name in space if not name.startswith("_")])
     return list(filter(attribute_allowed, (*listed, *_UNLISTED.get(real.__name__, ()))))
@@ -212,7 +228,7 @@ def _public(real: ModuleType) -> list[str]:
 
 
 class _ModuleNames(Mapping[str, Any]):
-    """``sys.modules`` as cells see it: which modules are loaded, and no module."""
+    """``sys.modules`` as cells see it: the names of loaded modules, and no module."""
 
     __slots__ = ()
 
@@ -241,8 +257,8 @@ def _attrgetter(attr: str, /, *attrs: str) -> Callable[[Any], Any]:
     paths = [[check_name(name) for name in text_of(text).split(".")] for text in (attr, *attrs)]
 
     def get(obj: Any) -> Any:
-        found = tuple(reduce(guarded_getattr, path, obj) for path in paths)
-        return found if attrs else found[0]
+        values = tuple(reduce(guarded_getattr, path, obj) for path in paths)
+        return values if attrs else values[0]
 
     return get
 
@@ -255,7 +271,7 @@ def _methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], An
 
 @contextlib.contextmanager
 def _catch_warnings(*, record: bool = False, **filters: Any) -> Iterator[Any]:
-    """Do as ``warnings.catch_warnings`` does; that one's instances hold the module itself."""
+    """Do as ``warnings.catch_warnings`` does, whose instances have the real module."""
     filters.pop("module", None)
     with warnings.catch_warnings(record=record, **filters) as log:
         yield log

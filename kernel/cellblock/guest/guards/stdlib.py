@@ -1,8 +1,9 @@
-"""Serves what the allowed modules read, evaluate or open on a cell's behalf.
+"""Changes allowed modules of the library, so that they read, run and open only what cells may.
 
-A row of the table in ``docs/language.md`` is a function here. Where a module finds ``getattr``,
-``eval`` or ``exec`` among its own globals before the builtins, a guarded one is put there; else its
-function is replaced. Nothing is replaced in the interpreter's own types.
+Each row of the table in ``docs/language.md`` is a function here. If a module uses ``getattr``,
+``eval`` or ``exec``, a guarded version is put among the module's globals, where it is found before
+the builtin. Otherwise a function of the module is replaced. The interpreter's own types are not
+changed.
 """
 
 from __future__ import annotations
@@ -64,24 +65,26 @@ if TYPE_CHECKING:
     from cellblock.guest.runner import RulesInForce
 
 
-#: What contextlib reads and writes by name: a subclass of redirect_stdout chooses one.
+#: Attributes that contextlib may read and set: a subclass of redirect_stdout chooses a name.
 _STREAMS = {name: name for name in ("__doc__", "stderr", "stdout")}
 
 _bases_of, _flags_of = (type.__dict__[name].__get__ for name in ("__mro__", "__flags__"))
 
 
 def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
-    """Harden the library for the rules; ``guarded`` are the builtins of user code. Call once.
+    """Harden the library for the rules. Called once, in the zygote.
 
-    What a zygote need not load is hardened when a cell imports it: ``guest.replacements``.
+    ``guarded`` are the builtins of user code. Modules that a zygote need not import are hardened
+    when a cell imports them (``guest.replacements``).
     """
     rules = current.rules
 
     def run(text: str, names: dict[str, Any], local: dict[str, Any]) -> None:
-        """Do as ``exec`` does, as a cell's: for text that the library makes or is told."""
+        """Run text that the library makes or gets, by the rules of cells."""
         for finding in analyse(text := text_of(text), current.rules):
             raise violation_of(finding, current.rules)
-        if names.get("__builtins__") is not guarded:  # a class says what module it is from
+        # The globals may be of another module: a class itself says which module it is from.
+        if names.get("__builtins__") is not guarded:
             names = {"__name__": names.get("__name__"), "__builtins__": guarded}
         exec(rewriting.compiled(ast.parse(text), "<string>"), names, local)
 
@@ -95,15 +98,15 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         dataclasses: {"getattr": library_getattr, "exec": run},
         enum: {"getattr": _getattr_of_enum},
         functools: {"getattr": library_getattr, "setattr": guarded_setattr},
-        reprlib: {"getattr": library_getattr},  # of a name that says what a prefix makes of it
+        reprlib: {"getattr": library_getattr},  # the name is computed from a type's name
         string: {"getattr": guarded_getattr},
-        # Python 3.12 imports what an ImportError names, for hints; what is loaded will do.
+        # For hints, Python 3.12 imports the module that an ImportError names. Give it loaded ones.
         traceback: {"__import__": lambda name: sys.modules[text_of(name)]},
     }
     if sys.version_info >= (3, 14):
         found[functools]["setattr"] = _setattr_of_wraps
-        _pattern = string.Template.pattern  # sets attributes of the class, which is frozen below
-    if not rules.raw_modules:  # packages do what they like, and these too
+        _pattern = string.Template.pattern  # reading it sets attributes, which is impossible later
+    if not rules.raw_modules:  # raw packages can open files anyhow
         remedy = "Log to the default stream, or to an io.StringIO."
         found[logging] = {"FileHandler": refused_file("logging.FileHandler", remedy)}
         found[pstats] = {"open": refused_file("open", "Print the statistics.")}
@@ -122,7 +125,8 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         _harden_enums()
         harden_displays()
         loop.harden_loops()
-        # IPython's classes and ours are written to until all is prepared.
+        # Classes of IPython and the guest are still changed until the zygote is prepared. They are
+        # frozen later (``audit_hook.arming``).
         freeze_loaded(sys.stdlib_module_names)
         alias = types.GenericAlias
         for kind in (super, typing.ForwardRef, alias, *alias.__subclasses__()):
@@ -133,24 +137,29 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
 
 
 def _getattr_of_enum(obj: Any, name: str, *default: Any) -> Any:
-    name = text_of(name)  # which a subclass may say that it equals
+    """Serve as ``getattr`` of the module ``enum``."""
+    name = text_of(name)  # a subclass of str could claim to equal another name
     if name != "__reduce_ex__":
         return library_getattr(obj, name, *default)
-    # Asked of an enumeration's data type, and compared, to see who wrote it.
-    found = getattr(obj, name, *default)
+    # ``enum`` reads it from a data type and compares it, to see which class defines it. The id of
+    # a method is enough for that.
+    method = getattr(obj, name, *default)
     methods = {types.FunctionType, types.MethodDescriptorType, types.BuiltinFunctionType}
-    return id(found) if type(found) in methods else found
+    return id(method) if type(method) in methods else method
 
 
 def _setattr_of_wraps(obj: Any, name: str, value: Any) -> None:
-    """Write what ``wraps`` copies since 3.14, too: ``__annotate__`` is a plain function."""
+    """Serve as ``setattr`` of functools, which from 3.14 on also copies ``__annotate__``."""
     is_annotate = type(name) is str and name == "__annotate__"
     is_plain = is_annotate and not issubclass(type(obj), type | ModuleType)
     (setattr if is_plain else guarded_setattr)(obj, name, value)
 
 
 def _harden_dictionaries() -> None:
-    """Check what objects these hand on the dictionary of, to a template of a cell's own, say."""
+    """Check objects whose dictionary logging and cached_property pass on.
+
+    A logging style passes a record's dictionary to a template, which may be a cell's.
+    """
     for style in ("PercentStyle", "StrFormatStyle", "StringTemplateStyle"):
         kind = vars(logging)[style]
         type.__setattr__(kind, "_format", of_whole(vars(kind)["_format"]))
@@ -158,14 +167,16 @@ def _harden_dictionaries() -> None:
 
 
 def _harden_enums() -> None:
-    """Have EnumType look up no name, and hand on no dictionary, that cells may not have."""
+    """Keep EnumType from looking up names and passing on dictionaries that cells may not have."""
     kind: Any = enum.EnumType
-    make, add = kind.__new__, vars(kind).get("_add_member_")
+    make = kind.__new__
+    add = vars(kind).get("_add_member_")
 
     def made(meta: type, *args: Any, **kwargs: Any) -> Any:
-        # What the next metaclass returns has its dictionary put into a namespace that it was given.
+        # EnumType copies the dictionary of what the next metaclass's __new__ returns into a
+        # namespace that a cell has. So there must be no such __new__ of a cell.
         after = _bases_of(meta)[_bases_of(meta).index(kind) + 1 :]
-        if any("__new__" in vars(each) and not _flags_of(each) & IMMUTABLE for each in after):
+        if any("__new__" in vars(base) and not _flags_of(base) & IMMUTABLE for base in after):
             raise TypeError("EnumType before a metaclass that has a __new__ of its own")
         return make(meta, *args, **kwargs)
 
@@ -175,7 +186,7 @@ def _harden_enums() -> None:
 
 
 def _harden_formats() -> None:
-    """Check templates that the library formats as it is told to."""
+    """Check templates of cells that the library formats: UserString's and logging's."""
     text: Any = collections.UserString
     text.format = lambda self, /, *args, **kws: read(self.data, "format")(*args, **kws)
     text.format_map = lambda self, mapping: read(self.data, "format_map")(mapping)
@@ -187,12 +198,14 @@ def _harden_formats() -> None:
 
 
 def _harden_copies() -> None:
-    """Copy methods of the library's as what they are, and hand out no state of what is not free."""
+    """Make ``copy`` return the library's methods as they are, and check states of objects."""
     parts = vars(copy)
-    deep, reconstruct = parts["_deepcopy_dispatch"], parts["_reconstruct"]
+    deep = parts["_deepcopy_dispatch"]
+    reconstruct = parts["_reconstruct"]
     deep_method = deep[types.MethodType]
     deep[types.MethodType] = lambda m, memo: deep_method(m, memo) if is_own(m) else m
-    # A class's metaclass is asked whether it is one of the table's: none holds the type of code.
+    # A look-up in these tables compares classes by a metaclass's ``__eq__``, which may be a cell's.
+    # So the tables must not contain the type of code objects.
     if sys.version_info >= (3, 14):
         parts["_copy_atomic_types"].remove(CodeType)
         parts["_atomic_types"].remove(CodeType)
@@ -200,7 +213,7 @@ def _harden_copies() -> None:
         del parts["_copy_dispatch"][CodeType], deep[CodeType]
 
     def _reconstruct(x: Any, memo: Any, func: Any, args: Any, *state: Any, **kwargs: Any) -> Any:
-        if func is getattr:  # which would read a method, or a descriptor, by a name that it says
+        if func is getattr:  # it would read a method or descriptor by a name that a cell chooses
             return x
         check_state(state[0] if state else None)
         return reconstruct(x, memo, func, args, *state, **kwargs)
@@ -209,7 +222,7 @@ def _harden_copies() -> None:
 
 
 def _harden_dispatch() -> None:
-    """Refuse ``singledispatch`` over a metaclass of a cell's: it would be handed every class."""
+    """Refuse ``singledispatch`` over a class with a cell's metaclass: it would get all classes."""
     compose = vars(functools)["_compose_mro"]
 
     def compose_mro(cls: Any, registered: Any) -> Any:
@@ -220,13 +233,14 @@ def _harden_dispatch() -> None:
     vars(functools)["_compose_mro"] = compose_mro
 
 
-# --- text that is run -------------------------------------------------------------------------
+# --- text that the library runs ---------------------------------------------------------------
 
 
 def _harden_dataclasses() -> None:
-    """Check the names of fields: methods are generated out of them, and set them."""
+    """Check the names of fields, from which dataclasses generates methods that set them."""
     space = vars(dataclasses)
-    get_field, is_type = space["_get_field"], space["_is_type"]
+    get_field = space["_get_field"]
+    is_type = space["_is_type"]
 
     def _get_field(cls: Any, name: Any, *args: Any) -> Any:
         return get_field(cls, _check_field(name), *args)
@@ -236,7 +250,7 @@ def _harden_dataclasses() -> None:
             object.__setattr__(self, _check_field(field.name), value)
 
     def _is_type(note: str, cls: type, module: ModuleType, kind: Any, judge: Any) -> bool:
-        """Take a facade for its module in ``"dataclasses.InitVar[int]"``."""
+        """Recognise a type in ``"dataclasses.InitVar[int]"`` if the cell has a facade there."""
         names = namespace_of_module(sys.modules.get(cls.__module__, module))
         shown = names.get(note.partition(".")[0].strip())
         if type(shown) is ModuleType and shown.__name__ == module.__name__:
@@ -248,7 +262,7 @@ def _harden_dataclasses() -> None:
 
 
 def _check_field(name: Any) -> str:
-    """Return a field's name as an exact str. Raises AttributeViolation where it is not free."""
+    """Return a field's name as an exact str. Raises AttributeViolation if it is not free."""
     exact = text_of(name)
     if not (is_free(exact) or exact in COMMON):
         raise refusal(exact)
@@ -256,35 +270,38 @@ def _check_field(name: Any) -> str:
 
 
 def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
-    """Judge annotations that are text, and what they are evaluated in."""
+    """Judge annotations that are text, and the namespaces in which they are evaluated."""
     space = vars(typing)
-    evaluate, reference = space["_eval_type"], space["ForwardRef"]
+    evaluate = space["_eval_type"]
+    reference = space["ForwardRef"]
 
     def eval_(code: Any, names: Mapping[str, Any] | None, local: Any = None) -> Any:
-        if type(code) is not CodeType:  # bytes are source to eval(), too
+        if type(code) is not CodeType:  # text, as eval() would also take bytes for source
             code = compile(text_of(code), "<annotation>", "eval")
         _check_code(code)
         names, local = names or {}, {} if local is None else local
-        if not rules.raw_modules:  # library annotations matter only where libraries come in
+        if not rules.raw_modules:  # raw libraries need namespaces as they are for annotations
             names, local = _harmless(names), _harmless(local)
         return eval(code, {**names, "__builtins__": guarded}, local)
 
     def _eval_type(t: Any, *args: Any, **kwargs: Any) -> Any:
-        # One of a cell's own class may say that it is a ForwardRef, to be handed the namespaces.
+        # An object of a cell's class may claim to be a ForwardRef, and would get the namespaces.
         known = rules.raw_modules or _flags_of(type(t)) & IMMUTABLE
         return evaluate(t, *args, **kwargs) if known else t
 
-    # What an alias says that it is called is looked up, when it is copied.
+    # When an alias is copied, ``typing`` looks up the name that the alias gives for itself. It must
+    # find public names only.
     public = {name: getattr(typing, name) for name in typing.__all__}
     space.update(eval=eval_, _eval_type=_eval_type, globals=lambda: public)
     vars(inspect)["eval"] = eval_
     if sys.version_info >= (3, 14):
-        # Of an annotation's own code, which has been judged, with names that stand for values.
+        # annotationlib makes functions of an annotation's own code, which was judged. That must not
+        # be a breach.
         function = functools.partial(run_exempt, types.FunctionType)
         stands_in = SimpleNamespace(**(vars(types) | {"FunctionType": function}))
         vars(sys.modules["annotationlib"]).update(eval=eval_, types=stands_in)
         reference.evaluate = evaluation(eval_)
-    # A reference holds code, and is copied as what it is.
+    # A reference has a code object, so it must not be copied part by part.
     reference.__copy__ = reference.__deepcopy__ = lambda self, *_memo: self
 
 
@@ -298,10 +315,10 @@ def _check_code(code: CodeType) -> None:
 
 
 def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a namespace without what no cell may hold; nothing of a module's that is not a cell's.
+    """Return a namespace without real modules, and an empty one for a library module's.
 
-    A class says itself which module it is from, and ``typing`` evaluates its annotations in
-    whatever is loaded under that name.
+    A class itself says which module it is from, and ``typing`` evaluates its annotations in the
+    namespace of whatever module has that name.
     """
     if isinstance(space, dict):
         held = dict.get(space, "__builtins__")
@@ -314,9 +331,10 @@ def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_of_module(space: dict[str, Any]) -> bool:
-    """Return whether this is the namespace of a loaded module, the cells' own aside.
+    """Return whether this is the namespace of a loaded module other than the cells' ``__main__``.
 
-    By its identity: modules that nothing was loaded for have neither a spec nor builtins.
+    Compared by identity, since a module that was not loaded from a file may have neither a spec nor
+    builtins.
     """
     for name, module in tuple(sys.modules.items()):
         if issubclass(type(module), ModuleType) and namespace_of_module(module) is space:
@@ -328,7 +346,7 @@ def _is_of_module(space: dict[str, Any]) -> bool:
 
 
 def _harden_paths() -> None:
-    """Give pure paths properties of which no part reads any attribute (3.11), and no module."""
+    """Remove a module, and properties that contain an ``attrgetter`` (3.11), from pure paths."""
     if "ntpath" in vars(pathlib.PureWindowsPath):  # 3.14 imports it there
         type.__delattr__(pathlib.PureWindowsPath, "ntpath")
     for name, value in list(vars(pathlib.PurePath).items()):
