@@ -184,8 +184,8 @@ class SessionConfig(Struct, frozen=True):
     def with_variables(self, variables: Mapping[str, str]) -> SessionConfig:
         """Return a config whose guests have these environment variables, which are not secret.
 
-        No zygote is told of them. Raises InputError for a variable that can't be given: its name or value is impossible, or
-        cellblock sets it, or the policy keeps a secret in it.
+        No zygote is told of them. Raises InputError for a variable that can't be given: its name or
+        value is impossible, or cellblock sets it, or the policy keeps a secret in it.
         """
         reserved = guest_environment((), self.scratch, os.environ, self.prepare.plan).keys() - {
             _USER
