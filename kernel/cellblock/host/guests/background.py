@@ -127,8 +127,8 @@ def spawn(
 
 def _prune(cache: Path) -> None:
     """Remove old files, and what makers left that were killed."""
-    found = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in found[MOST - 1 :]:
+    files = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in files[MOST - 1 :]:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
@@ -155,30 +155,30 @@ os.replace(name, f"{sys.argv[2]}.{name}")
 def place_font_list(scratch: Path) -> None:
     """Put the list for this environment, where there is one, where a new session's guests look."""
     with contextlib.suppress(OSError, ValueError):
-        found = _kept_font_list(_matplotlib())
-        if found is None:
+        kept = _kept_font_list(_matplotlib())
+        if kept is None:
             return
-        with open(found, "rb", opener=_open) as file:
+        with open(kept, "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
             others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
                 return
             content = file.read(_MOST_OF_FONTS)
         # A waiting kernel has had guests there: nothing that they put in its place is followed.
-        with closing(os.open(scratch, FOLDER)) as here:
-            os.mkdir(_FONTS_FOLDER, 0o700, dir_fd=here)
-            with closing(os.open(_FONTS_FOLDER, FOLDER, dir_fd=here)) as folder:
-                name = found.name.partition(".")[2]
-                with os.fdopen(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as made:
-                    made.write(content)
+        with closing(os.open(scratch, FOLDER)) as scratch_fd:
+            os.mkdir(_FONTS_FOLDER, 0o700, dir_fd=scratch_fd)
+            with closing(os.open(_FONTS_FOLDER, FOLDER, dir_fd=scratch_fd)) as folder:
+                name = kept.name.partition(".")[2]
+                with os.fdopen(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as copy:
+                    copy.write(content)
 
 
 def stale_font_list() -> Stale | None:
     """Return how the list is made, if matplotlib is there and no list that is up to date."""
     with contextlib.suppress(OSError, ValueError):
         key = _matplotlib()
-        found = _kept_font_list(key)
-        if key and (found is None or found.stat().st_mtime < max(_fonts_changed(), default=0)):
+        kept = _kept_font_list(key)
+        if key and (kept is None or kept.stat().st_mtime < max(_fonts_changed(), default=0)):
             return _FONT_LIST, _font_lists() / key
     return None
 
@@ -242,6 +242,6 @@ def stale_vega() -> Stale | None:
 def _vega_file() -> Path | None:
     """Return where the script is, by vl-convert's version; None where that is not installed."""
     for folder in filter(installed.is_packages, sys.path):
-        for found in Path(folder).glob("vl_convert_python-*.dist-info"):
-            return Path(cache_folder(), "vega", f"{found.stem}.js")
+        for metadata in Path(folder).glob("vl_convert_python-*.dist-info"):
+            return Path(cache_folder(), "vega", f"{metadata.stem}.js")
     return None

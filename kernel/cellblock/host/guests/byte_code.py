@@ -61,8 +61,8 @@ class ByteCode:
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         #: All names that were told, and how many of them are dealt with.
-        self._told: dict[str, None] = {}
-        self._done = 0
+        self._names_known: dict[str, None] = {}
+        self._names_handled = 0
         self._busy = False
 
     def keep_later(self, compiled: Sequence[str]) -> None:
@@ -72,19 +72,20 @@ class ByteCode:
         """
         if sys.platform != "linux":
             return
-        own = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
-        roots = tuple(f"{root}/" for root in ([_OWN] if own else _roots()))
-        told = [name for name in compiled if name.startswith(roots)]
-        self._told.update(dict.fromkeys(told[: MOST - len(self._told)]))
+        own_alone = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+        roots = tuple(f"{root}/" for root in ([_OWN] if own_alone else _roots()))
+        names = [name for name in compiled if name.startswith(roots)]
+        self._names_known.update(dict.fromkeys(names[: MOST - len(self._names_known)]))
         self._go_on()
 
     def _go_on(self) -> None:
-        if not self._busy and self._done < len(self._told):
+        if not self._busy and self._names_handled < len(self._names_known):
             self._busy = True
             self._reactor.call_later(background.AFTER, self._start)
 
     def _start(self) -> None:
-        names, self._done = list(self._told)[self._done :], len(self._told)
+        names = list(self._names_known)[self._names_handled :]
+        self._names_handled = len(self._names_known)
         given = {_NAMES: "\0".join(names).encode(errors="replace")}
         target = Path(cache_folder(), "byte-code", _NAMES)
         try:
@@ -102,7 +103,8 @@ def stale_imports() -> tuple[str, Path] | None:
 
     A look at one module of IPython's and one of ours decides. Any other is kept by a guest's word.
     """
-    ours, packages = Path(_OWN, "guest", "setup.py"), filter(installed.is_packages, sys.path)
+    ours = Path(_OWN, "guest", "setup.py")
+    packages = filter(installed.is_packages, sys.path)
     theirs = (Path(folder, "IPython", "core", "interactiveshell.py") for folder in packages)
     looked_at = [ours, *filter(Path.is_file, theirs)][:2]
     if all(Path(cache_from_source(str(path))).is_file() for path in looked_at):
