@@ -48,7 +48,7 @@ class Reading(Struct, frozen=True):
 
     size: int
     faults: int
-    #: Bytes in huge pages on the whole machine; None for a guest that is not large.
+    #: Huge pages that the whole machine has given so far; None for a guest that is not large.
     huge: int | None = None
 
 
