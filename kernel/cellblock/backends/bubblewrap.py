@@ -136,7 +136,8 @@ class Bubblewrap(Backend):
 
         Once in a process, unless there is another bwrap: where it works no more, no zygote starts.
         """
-        found, program = self.glance(), self.fingerprint()
+        found = self.glance()
+        program = self.fingerprint()
         if not found.usable or program == self._worked:
             return found
         # An interpreter with empty input ends as soon.

@@ -279,7 +279,8 @@ def _archive(name: str) -> bytes:
     A layer without an entry is none for some engines.
     """
     folder = tarfile.TarInfo("etc")
-    folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+    folder.type = tarfile.DIRTYPE
+    folder.mode = 0o755
     layer = _tar((folder, b""))
     machine = os.uname().machine
     config = {

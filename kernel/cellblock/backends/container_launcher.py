@@ -136,7 +136,9 @@ def _accept(
 ) -> socket.socket:
     """Return the connection that the container makes. Raises EngineError where none comes."""
     stderr: Any = engine.stderr  # a pipe
-    errors, said, deadline = stderr.fileno(), b"", time.monotonic() + PATIENCE
+    errors = stderr.fileno()
+    said = b""
+    deadline = time.monotonic() + PATIENCE
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(errors, select.POLLIN)

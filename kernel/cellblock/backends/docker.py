@@ -138,7 +138,8 @@ class Docker(Backend):
 
     def _probe_in(self, folder: Path) -> Support:
         """Return what a container says. Raises EngineError, OSError, SubprocessError."""
-        hidden, scratch = folder / "hidden", folder / "scratch"
+        hidden = folder / "hidden"
+        scratch = folder / "scratch"
         hidden.touch()
         scratch.mkdir()
         bounds = Bounds(str(scratch), 1 << 20, 1 << 29, 64)

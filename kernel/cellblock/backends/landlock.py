@@ -56,7 +56,8 @@ _NO_LANDLOCK: Final = (
     "this OS kernel has no Landlock, or it is not switched on: boot with lsm=landlock,…"
 )
 #: landlock_create_ruleset(2), which has one number everywhere, and what has it tell the ABI.
-_CREATE_RULESET, _VERSION = 444, 1
+_CREATE_RULESET = 444
+_VERSION = 1
 
 _FILES: Final = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS: Final = ("seccomp", "no_new_privs")

@@ -89,7 +89,8 @@ def _of_home(home: str, scratch: Path, shown: Sequence[str], denied: Sequence[st
     Nothing of the user's home is below it but links to what cells are granted there (``shown``), by
     the names that it has for the user: so ``~/lab/x.csv`` is the project's file.
     """
-    place, folder = f"{scratch}/{HOME}", f"{changes_folder()}/{scratch_name(scratch)}/{HOME}"
+    place = f"{scratch}/{HOME}"
+    folder = f"{changes_folder()}/{scratch_name(scratch)}/{HOME}"
     granted = [root for root in plan.outermost(shown) if within(root, home) and root != home]
     with contextlib.suppress(OSError):  # whoever lays it says so
         os.makedirs(place, mode=0o700, exist_ok=True)
@@ -176,7 +177,8 @@ def _circumstances(layer: Layer, backend: Backend) -> str:
         boot = Path(_BOOT).read_text("ascii")
         devices = [os.stat(path).st_dev for path in (layer.root, layer.folder)]
     except OSError as error:
-        boot, devices = str(error), []
+        boot = str(error)
+        devices = []
     facts = (boot, os.uname().release, os.getuid(), backend.name, backend.fingerprint(), devices)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 

@@ -292,7 +292,9 @@ def _unspeakable(paths: Iterable[str], error: ValueError) -> PolicyError:
         try:
             quoted(each)
         except ValueError as found:
-            what, error, path = "a name that no macOS sandbox profile can carry", found, each
+            what = "a name that no macOS sandbox profile can carry"
+            error = found
+            path = each
             remedy = "Rename it, or take it out of the policy."
             break
     return PolicyError(f"{what}: {error}", file=_POLICY, value=ascii(path), remedy=remedy)
@@ -407,7 +409,8 @@ def _ask_wrapped(backend: Seatbelt) -> dict[str, bool] | str:
         tempfile.TemporaryDirectory(prefix="cellblock-") as made_outside,
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
-        inside, outside = os.path.realpath(made_inside), os.path.realpath(made_outside)
+        inside = os.path.realpath(made_inside)
+        outside = os.path.realpath(made_outside)
         Path(inside, "in").write_text("in", encoding="utf-8")
         Path(outside, "secret").write_text("secret", encoding="utf-8")
         policy = Policy().replace(filesystem_write_roots=(inside,))
