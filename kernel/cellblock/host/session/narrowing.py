@@ -308,7 +308,7 @@ class Narrower:
         return explained([problem], asked, code, rules, NOT_KEPT)
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
-        """Return the policy with these changes, and all errors in them. Empty if it is narrower."""
+        """Return the policy with these changes, and all errors in them; () if there are none."""
         project = self._config.project
         places = Places("the cell", project, project, self._config.scratch)
         return try_narrow(self.policy, changes, places=places)

@@ -364,7 +364,7 @@ class Requests:
         self._subshells: tuple[int, ...] = ()
         self._subshells_unsent = False
         #: Whether the main shell's request waits until the guest has read its channel, and whether
-        #: a timer will call ``_look``.
+        #: a timer will call ``_look`` to try again.
         self._main_waiting = self._look_scheduled = False
         #: Whether a timer will call ``_check``.
         self._check_scheduled = False
@@ -400,7 +400,7 @@ class Requests:
         return self._last_id
 
     def prepare_guest(self) -> None:
-        """Start a guest, unless there is one or the list of tools to tell it is not complete."""
+        """Start a guest, unless there is one, or it is not known yet which tools cells have."""
         if not self.tools.awaited:
             self.supervisor.ensure()
 
@@ -445,6 +445,7 @@ class Requests:
             self._send(request)
 
     def _submit_to_subshell(self, request: InFlight) -> None:
+        """Queue a subshell's request. It is sent when nothing has the guest to itself."""
         self.prepare_guest()
         self.beside[request.subshell] = request
         request.deadlines = self._new_deadlines()
@@ -561,6 +562,7 @@ class Requests:
             action()
 
     def _run_exclusive(self) -> None:
+        """Run the action that waits for the guest to be alone, if no subshell runs anything."""
         if self._exclusive is not None and not self._others(None):
             (action, _), self._exclusive = self._exclusive, None
             action()
@@ -611,6 +613,7 @@ class Requests:
             self._reactor.call_later(seconds, self._look)
 
     def _look(self) -> None:
+        """Try again to run or send what waits. Called by the timer of ``_schedule_look``."""
         self._look_scheduled = False
         self._run_exclusive()
         self._send_waiting()
@@ -683,7 +686,7 @@ class Requests:
         """Return the request that a lost guest is put down to: the main shell's, or the oldest."""
         return next((request for request in self._in_flight() if request.runs_code), None)
 
-    # --- while it is under way ----------------------------------------------------------------
+    # --- while a request is under way ---------------------------------------------------------
 
     def on_message(self, message: messages.FromGuest) -> None:
         """Act on a guest's message. Called by the supervisor."""
@@ -710,10 +713,11 @@ class Requests:
                 self._show(message)
 
     def _on_began(self, message: messages.Began) -> None:
+        """Note that the guest has begun a request, which is never sent again from now on."""
         request = self._find(message.id)
         guest = self.supervisor.guest
-        known = guest is None or (request is not None and request.read)
-        breach = check_began(message, request, 0 if known or guest is None else guest.unread())
+        was_read = guest is None or (request is not None and request.read)
+        breach = check_began(message, request, 0 if was_read or guest is None else guest.unread())
         if breach or request is None:
             self._violation(breach)
             return
@@ -726,6 +730,7 @@ class Requests:
             self.supervisor.interrupt()
 
     def _on_progress(self, message: messages.Awaits | messages.Queued) -> None:
+        """Note that the guest has read a request and is busy, or that the main cell awaits."""
         request = self._find(message.id)
         if request is not None and isinstance(message, messages.Queued):
             request.acknowledged = True
@@ -754,6 +759,7 @@ class Requests:
         self._show(text)
 
     def _show(self, message: messages.FromGuest) -> None:
+        """Count a guest's output, and pass it on to the front."""
         if (subshell := getattr(message, "subshell", 0)) and subshell not in self.beside:
             # That subshell runs nothing: show the output as the main shell's.
             message = msgspec.structs.replace(message, subshell=0)
@@ -813,6 +819,7 @@ class Requests:
         self.finish(request, None)
 
     def _violation(self, what: str) -> None:
+        """End the guest because it broke the protocol; ``what`` says how."""
         self.supervisor.replace(Stopped("violation", f"protocol violation: {what}"))
 
     # --- the user: questions and interrupts ---------------------------------------------------
@@ -909,6 +916,7 @@ class Requests:
     # --- the end of a request -----------------------------------------------------------------
 
     def _on_reply(self, message: Any) -> None:
+        """Act on the guest's answer: answer a query, or record what a cell did and answer it."""
         if message.id in self._abandoned:
             self._abandoned.discard(message.id)
             return

@@ -314,7 +314,7 @@ class Core:
         snapshot waits for the end of the last one.
         """
         if not self.serves:
-            return  # its guest was lost meanwhile, and the session ends it when it knows how
+            return  # its guest was lost meanwhile: the session ends it when the outcome is known
         self._losses = 0
         newest = self.chain.newest()
         covered = self.chain.covers_all()
@@ -349,11 +349,12 @@ class Core:
                 self._remind_once(_LOOK_DELAY, Cause.look)
         if isinstance(request.message, messages.SetVariables):
             self._values.append(request)
+        # After ``LATELY`` such a request is not run again, so its values need not be kept.
         while self._values and request.ended - self._values[0].ended > LATELY:
             past = self._values.popleft()
             force_setattr(past, "message", replace(past.message, values={}))
 
-    # --- who waits ------------------------------------------------------------------------------
+    # --- answers and procedures that wait for snapshots -----------------------------------------
 
     def _advance(self, procedure: Procedure, sent: Snapshot | None = None) -> None:
         """Advance a procedure until it waits for a snapshot that is neither kept nor lost yet."""
@@ -379,6 +380,7 @@ class Core:
     def _resume_procedures(
         self, is_awaited: Callable[[Snapshot], bool], sent: Snapshot | None
     ) -> None:
+        """Advance the procedures that wait for one of these snapshots; they are sent ``sent``."""
         for entry in tuple(self._waiting):
             if is_awaited(entry[0]) and entry in self._waiting:
                 self._waiting.remove(entry)
@@ -537,9 +539,9 @@ class Core:
                 self.copy_ended(maker, killed=False)
                 return
             snapshot.copy.forks.discard(number)
-        made = self._held_by(number)
-        if made is not None and not made.kept:
-            self._drop(made)
+        awaited = self._held_by(number)
+        if awaited is not None and not awaited.kept:
+            self._drop(awaited)
         if number in self._lost_forks:
             self._report_failed_fork(error)
         if snapshot is not None:
@@ -548,8 +550,8 @@ class Core:
     def fork_not_asked(self, number: int, why: str) -> None:
         """Note that the host has no descriptors for a copy, so that nobody was asked to fork."""
         self._budget.say("files", f"the kernel can't open what one takes ({why})")
-        if (made := self._held_by(number)) is not None:
-            self._drop(made, was_asked=False)
+        if (awaited := self._held_by(number)) is not None:
+            self._drop(awaited, was_asked=False)
 
     def fork_not_sent(self, number: int) -> None:
         """Note that the maker could not be told to fork: it is gone, or does not read."""
@@ -600,7 +602,8 @@ class Core:
         if snapshot.kept:
             self._stop_all()
             self._prune_chain(snapshot)
-            # Whatever else was forked meanwhile used a fork that was not meant for it.
+            # The fork that was let through has made this copy. A process that is still unknown is
+            # none of ours.
             self._remind_once(_SWEEP_DELAY, Cause.sweep)
             self._remind_once(_LOOK_DELAY, Cause.look)
 
@@ -872,7 +875,7 @@ class Core:
                 snapshot.copy.forks.discard(number)
                 self._settle(snapshot)
 
-    # --- the guest is lost, or left -------------------------------------------------------------
+    # --- the guest is lost, or given up ---------------------------------------------------------
 
     def guest_lost(self, stopped: Stopped, *, with_copies: bool = False) -> None:
         """Have the newest snapshot take over from a guest that ended, or must end.
@@ -910,7 +913,7 @@ class Core:
         for snapshot in tuple(self.chain.apart):
             if snapshot.copy.maker == former and not snapshot.kept:
                 self._drop(snapshot)
-        self._resume_procedures(lambda one: one in self.chain, None)
+        self._resume_procedures(lambda awaited: awaited in self.chain, None)
         return running
 
     def _begin_takeover(self, takeover: Takeover) -> None:
