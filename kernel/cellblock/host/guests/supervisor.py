@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 MAX_FAILED_STARTS: Final = 3
 #: Seconds until the next attempt if the host itself could not start a guest.
 NEXT_START = 0.5
-#: Seconds that a guest has to exit after it closed its channel. A guest that ends by itself closes
-#: the channel last.
+#: Seconds that a guest has to exit after it closed its channel. A guest that ends by itself is all
+#: but gone by then.
 EXIT_GRACE = 1.0
 #: Characters kept of what a guest writes before it is ready, and of the reason shown to the user if
 #: no guest can be started.
