@@ -382,7 +382,7 @@ class Play:
             self._keep(request)
 
     def _keep(self, request, *, refused=False):
-        """Have a request answered that has run, as ``Requests._keep``."""
+        """Have a request answered that has run, as ``Requests._record_and_answer``."""
         if self.request is not request:
             return
 

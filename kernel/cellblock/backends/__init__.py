@@ -1,27 +1,30 @@
-"""What enforces the OS layer of a policy: a command around the zygote, locks in guests, or both.
+"""Backends: they enforce the OS layer of a policy.
 
-Invariant: nothing is claimed that a backend does not declare, and what a guest's report of its
-locks or a probe does not bear out is lowered before it is shown.
+A backend does so by a command around the zygote, by locks in guests, or by both.
+
+Invariant: nothing is claimed that a backend does not declare. A declaration that a guest's report
+of its locks or a probe does not bear out is lowered before it is shown.
 
 The parts, in the order in which a start meets them:
 
-- ``base``: what a backend is; which one carries a policy on this machine, and why not the others;
-  what a declaration, a view and a probe's result are; what the host itself enforces behind each.
-- ``landlock``, ``bubblewrap``, ``docker``, ``seatbelt``, ``noop``: one module a backend, named as
-  in a policy. Behind ``docker`` stand ``container_engine`` and ``container_launcher``.
-- ``plan``: from a policy to what guests must lock, and to what a zygote sees; which paths of this
-  machine are always readable, and which never are. ``layers``: from staged roots to what a zygote
-  lays over them. ``networks``: whether a session can have a network of its own here.
-- ``report``: the probes, which are attempts of a guest to break what was declared; and their
-  results, declarations and the guest's report together: gaps, ``doctor``.
+- ``base``: the interface of a backend; the choice of a backend for a policy on this machine; the
+  types of a declaration, a view and a probe's result; what the host itself enforces with each
+- ``landlock``, ``bubblewrap``, ``docker``, ``seatbelt``, ``noop``: a module for each backend, named
+  as in a policy. ``docker`` uses ``container_engine`` and ``container_launcher``
+- ``plan``: makes from a policy the plan of what guests must lock, and the view of what a zygote
+  sees; knows which paths of this machine are always readable, and which never are. ``layers``:
+  makes from staged roots the layers that a zygote lays over them. ``networks``: tries whether a
+  session can have a network of its own here
+- ``report``: puts declarations, the guest's report and the results of probes together, for gaps and
+  for ``doctor``. A probe is an attempt of a guest to break what was declared
 
-What is demanded and what was achieved are two types, twice: the host demands a ``Plan`` of locks
-and a guest answers with a ``LockReport``; a backend makes a ``Declaration``, and an ``Enforcement``
+What is demanded and what was achieved are two types, twice. The host demands a ``Plan`` of locks,
+and a guest answers with a ``LockReport``. A backend makes a ``Declaration``, and an ``Enforcement``
 says what it is worth here.
 
-May import ``policy``, ``wire``, ``descriptors``, ``errors``; of ``guest`` only what confines, what
-is tried on its locks, and where packages lie. A zygote may start before anything else is imported,
-so no part is imported here.
+The package may import ``policy``, ``wire``, ``descriptors`` and ``errors``; of ``guest`` only the
+modules that confine, that try the locks, and that know where packages lie. A zygote may start
+before anything else is imported, so nothing is imported here.
 """
 
 from __future__ import annotations

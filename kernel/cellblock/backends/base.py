@@ -1,8 +1,8 @@
-"""What a backend is, what it says of itself, and which one carries a policy on this machine.
+"""The interface of a backend, its declarations, and the choice of a backend for a policy.
 
-A backend may put a command in front of the zygote (``command``), names the locks that guests must
-take (``locks``), and declares what it does about every field in ``DECLARED`` (``declarations``).
-Nothing is declared by default: a backend that forgets one, or names one that does not exist, fails
+A backend may wrap the zygote in a command (``command``). It names the locks that guests must take
+(``locks``), and declares what it does about every field in ``DECLARED`` (``declarations``). Nothing
+is declared by default: a backend that leaves a field out, or names one that does not exist, fails
 when its module is imported.
 
 Below the class is the choice (``choose``), and the declarations that no backend changes: what the
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import LockReport, Neighbour
 
 
-# --- what a probe finds -----------------------------------------------------------------------
+# --- the result of trying a backend -----------------------------------------------------------
 
 
 class Support(Struct, frozen=True):
-    """What a probe found. ``usable`` is True only if it saw the locks hold here.
+    """Whether a backend can be used on this machine, and how that is known.
 
-    ``witnessed`` names what it saw: each attempt failed and its positive control succeeded.
+    After a probe, ``usable`` is True only if the locks were seen to hold here. ``witnessed`` names
+    the attempts that were seen to fail while their positive controls succeeded.
     """
 
     usable: bool
@@ -59,12 +60,12 @@ class Support(Struct, frozen=True):
 
     @property
     def evidence(self) -> str:
-        """One line: what was seen, where, when."""
+        """A line that says what was seen, where and when."""
         return f"{self.why}; Linux {self.os_kernel}, Landlock ABI {self.abi}; {self.time}"
 
 
 def witnessed(names: Iterable[str], expected: Collection[str]) -> Support:
-    """Return a support for what a probe saw hold, which is usable if that is all it had to."""
+    """Return the support of a probe that saw ``names`` hold; usable if all ``expected`` did."""
     seen = tuple(names)
     unseen = [name for name in expected if name not in seen]
     why = f"not witnessed: {', '.join(unseen)}" if unseen else "seen to hold in a probe"
@@ -72,7 +73,7 @@ def witnessed(names: Iterable[str], expected: Collection[str]) -> Support:
 
 
 def unprobed(why: str, *, usable: bool) -> Support:
-    """Return a support that no probe backs."""
+    """Return a support that rests on no probe."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Support(usable, why, platform.release(), abi=0, witnessed=(), time=now)
 
@@ -81,9 +82,9 @@ def unprobed(why: str, *, usable: bool) -> Support:
 
 
 class Bounds(Struct, frozen=True):
-    """What a zygote, its guests and their copies may take together; None is no bound.
+    """What a zygote, its guests and their copies may use together; None is no bound.
 
-    ``scratch`` is their own writable folder, and ``scratch_bytes`` its size.
+    ``scratch`` is their own writable folder, ``scratch_bytes`` its size.
     """
 
     scratch: str
@@ -93,11 +94,12 @@ class Bounds(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """What a wrapped zygote is to see of the file system. All paths but ``names`` are canonical.
+    """What a wrapped zygote may see of the file system. All paths but ``names`` are canonical.
 
-    ``readable`` are whole roots; what is ``masked`` may lie beneath them. ``names`` are the
-    spellings that the interpreter and the host use: the links on the way have to exist.
-    ``movable`` are roots that cells may move: what is mounted there has to be what the host finds.
+    ``readable`` are whole roots, beneath which the ``masked`` paths may lie. ``names`` are the
+    spellings of paths that the interpreter and the host use, so the links on the way must exist.
+    ``movable`` are roots that cells may move away: what is mounted there must be what the host
+    finds there.
     """
 
     readable: tuple[str, ...]
@@ -111,41 +113,41 @@ class View(Struct, frozen=True):
     subprocess: bool = False
     #: Whether the zygote lays layers.
     staged: bool = False
-    #: Bytes of a /dev/shm of its own; 0 for none.
+    #: Bytes of the zygote's own /dev/shm; 0 for none.
     shared_memory: int = 0
-    #: Whether mounts are made for each session of the zygote's.
+    #: Whether mounts are made for each session of the zygote.
     own_mounts: bool = False
-    #: The listed hosts that the zygote has listen in a network of the session's own.
+    #: The listed hosts, for which the zygote listens in the session's own network.
     neighbours: tuple[Neighbour, ...] = ()
-    #: Whether it makes a network that the host has a way into.
+    #: Whether the zygote makes a network that the host can enter.
     serves: bool = False
 
 
-#: Names that guests look for, to see that they are not there.
+#: Names that guests look up, to make sure that they don't see them.
 _ENOUGH: Final = 3
 
 
 def names_apart_from(shown: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
-    """Return the first few names that neither are nor lead to anything that is shown."""
-    found = (
+    """Return the first few names that are neither in nor above a path that is shown."""
+    apart = (
         name
         for name in names
         if not any(within(name, other) or within(other, name) for other in shown)
     )
-    return tuple(islice(found, _ENOUGH))
+    return tuple(islice(apart, _ENOUGH))
 
 
 def file_identity(path: str) -> str:
-    """Return a file's path and what tells it from another that may be put there."""
-    found = os.stat(path)
-    return f"{path} {found.st_dev}:{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+    """Return a file's path with facts that tell it from another file put in its place."""
+    status = os.stat(path)
+    return f"{path} {status.st_dev}:{status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
 
-# --- programs of ours that are tried behind a wrapper -------------------------------------------
+# --- trials: functions of this package that run behind a backend --------------------------------
 
 
 def trial_argv(module: str, function: str, argument: str) -> list[str]:
-    """Return the program that calls a function of a module with ``argument``."""
+    """Return the command that calls a function of a module with ``argument``."""
     program = (
         f"import sys; sys.path[:] = sys.argv[2:]; from {module} import {function} as call;"
         "call(sys.argv[1])"
@@ -167,21 +169,21 @@ def run_trial(command: Sequence[str], seconds: float) -> subprocess.CompletedPro
             timeout=seconds,
             check=False,
             env={},
-            close_fds=False,  # what is inheritable is for it
+            close_fds=False,  # inheritable descriptors are meant for the command
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise BackendError(str(error)) from None
 
 
-# --- what a backend declares ------------------------------------------------------------------
+# --- declarations -----------------------------------------------------------------------------
 
 
 class Declaration(Struct, frozen=True):
-    """What a backend claims about one capability, wherever it works.
+    """What a backend claims about one capability, on any machine on which it works.
 
-    The claim is void where the guest does not achieve one of ``locks``. Where the guest has a gate,
-    the mechanism is ``at_gate``, unless that is empty. What the claim is worth on this machine is
-    an ``Enforcement``.
+    The claim is void if the guest does not achieve one of ``locks``. If the guest has a gate, the
+    mechanism is ``at_gate``, unless that is empty. An ``Enforcement`` says what the claim is worth
+    on this machine.
     """
 
     status: Status
@@ -191,19 +193,22 @@ class Declaration(Struct, frozen=True):
     at_gate: str = ""
 
 
-#: A declaration, or what makes one where it depends on the policy.
+#: A declaration, or a function that makes one if it depends on the policy.
 Declare = Declaration | Callable[["Policy"], Declaration]
 
 
 def holds(mechanism: str, *, locks: tuple[str, ...] = ()) -> Declaration:
-    """Declare a mechanism without known holes, which no probe attempts to break."""
+    """Declare a mechanism without known holes."""
     return Declaration(Status.asserted, mechanism, (), locks)
 
 
 def holds_within(
     mechanism: str, bound: str, *, known: bool, locks: tuple[str, ...] = ()
 ) -> Declaration:
-    """Declare a mechanism that holds but for a bounded amount: a hole where that is not known."""
+    """Declare a mechanism that holds except for a bounded amount.
+
+    If the bound is not ``known``, because the policy sets none, the amount is a hole.
+    """
     if known:
         return holds(f"{mechanism}; within {bound}", locks=locks)
     return partly(mechanism, f"{bound}, of which the policy sets no limit", locks=locks)
@@ -220,15 +225,16 @@ def unavailable(mechanism: str) -> Declaration:
 
 
 def _by_host(field: str, policy: Policy) -> Declaration:
-    """Return what the field's row says that the host does about it."""
+    """Return the declaration of what the host does about a field, as its row says."""
     mechanism = ROWS[field].host
     if not isinstance(mechanism, str):
         mechanism = mechanism[getattr(policy, field)]
     return holds(mechanism)
 
 
-#: Nothing enforces it.
+#: Nothing enforces the field.
 UNENFORCED: Final = Declaration(Status.unenforced, "none")
+#: Writes can't be staged.
 UNSTAGED: Final = unavailable("no overlays: the folder `work` is made and can be written to")
 
 
@@ -236,9 +242,9 @@ class Backend(ABC):
     """One way of enforcing a policy on this machine."""
 
     name: ClassVar[str]
-    #: The guest's locks, all of them required; () if the guest takes none.
+    #: The locks that a guest must take, all of them; () if there are none.
     locks: ClassVar[tuple[str, ...]]
-    #: Capability to what this backend does about it. No defaults.
+    #: What this backend does about each capability. There are no defaults.
     declarations: ClassVar[Mapping[str, Declare]]
 
     def __init_subclass__(cls) -> None:
@@ -248,21 +254,21 @@ class Backend(ABC):
             unknown = sorted(declared - set(DECLARED))
             raise TypeError(f"backend {cls.name}: undeclared {missing}, unknown {unknown}")
 
-    # Whether it works here: three answers, each more certain and slower than the one before.
+    # Whether the backend works here: three answers, each more certain and slower than the last.
 
     @abstractmethod
     def glance(self) -> Support:
-        """Return in microseconds whether it is worth trying."""
+        """Return in microseconds whether this backend is worth trying."""
 
     def attempt(self) -> Support:
-        """Return in milliseconds whether a guest can start; whether locks hold, guests report."""
+        """Return in milliseconds whether a guest can start; guests report if their locks hold."""
         return self.glance()
 
     @abstractmethod
     def probe(self) -> Support:
         """Try the real locks in a child process. Never raises; what can't be tried is unusable."""
 
-    #: Whether a policy that names it gets a weaker one and a gap, where it can't be had.
+    #: Whether a policy that names this backend, if it can't be had, gets a weaker one and a gap.
     falls_back: ClassVar[bool] = True
 
     def configured(self, policy: Policy) -> Backend:
@@ -270,58 +276,58 @@ class Backend(ABC):
         del policy
         return self
 
-    # What goes around a zygote.
+    # The wrapping of a zygote.
 
-    #: Whether ``command`` puts one in front; then no zygote can start before its policy is read.
+    #: Whether ``command`` wraps zygotes. Then no zygote can start before its policy is read.
     wraps: ClassVar[bool] = False
-    #: Whether that command stays, as the zygote's parent; else it becomes the zygote.
+    #: Whether the wrapping stays, as the zygote's parent; otherwise it becomes the zygote.
     stays: ClassVar[bool] = False
     #: Whether listed addresses can be added to a session's own network.
     adds_addresses: ClassVar[bool] = True
-    #: Whether its zygotes can lay layers over folders.
+    #: Whether zygotes can lay layers over folders.
     stages: ClassVar[bool] = False
-    #: Whether /proc and /dev/shm are the guests' own.
+    #: Whether guests have a /proc and /dev/shm of their own.
     namespaces: ClassVar[bool] = False
 
     @property
     def separates_sessions(self) -> bool:
-        """Whether guests of one zygote can have mounts of their own in those namespaces."""
+        """Whether guests of one zygote can have mounts of their own in these namespaces."""
         return False
 
     def why_no_list(self) -> str:
-        """Return why no host can be a neighbour in a session's own network; empty where it can."""
+        """Return why listed hosts can't be reached from a session's own network; "" if they can."""
         return "sessions have no network of their own"
 
     def why_no_ports(self) -> str:
-        """Return why the host can't connect to servers in a session's own network; else nothing."""
+        """Return why the host can't connect to servers in a session's network; "" if it can."""
         return "sessions have no network that the host has a way into"
 
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
-        """Yield the command that starts the zygote; unchanged where nothing wraps it.
+        """Yield the command that starts the zygote: ``argv``, wrapped if this backend wraps.
 
-        What the command reads stays open inside the context. Raises OSError, and PolicyError for a
-        view that can't be kept.
+        Files that the command reads stay open inside the context. Raises OSError, and PolicyError
+        for a view that can't be kept.
         """
         del view
         return nullcontext(list(argv))
 
     def repeatable(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
-        """Return what ``command`` puts in front, if the next start may repeat it as a guess.
+        """Return the wrapping of ``command``, if the next start may repeat it as a guess.
 
-        Empty where each start is its own, or takes more than arguments.
+        Return () if each start differs, or needs more than arguments.
         """
         del argv, view
         return ()
 
     def fingerprint(self) -> str:
-        """Return what tells the programs that ``command`` uses from others; "" where it uses none.
+        """Return a text that identifies the programs which ``command`` uses; "" if it uses none.
 
-        Raises OSError where that can't be known.
+        Raises OSError if they can't be identified.
         """
         return ""
 
     def unseen(self, view: View) -> tuple[str, ...]:
-        """Return names that are here and that a guest behind ``command`` must not see."""
+        """Return names that exist here and that a guest behind ``command`` must not see."""
         del view
         return ()
 
@@ -331,61 +337,66 @@ class Backend(ABC):
         return ()
 
     def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
-        """Return folders that are file systems of their own behind it, and their bytes."""
+        """Return the folders that ``command`` makes file systems of their own, with their bytes."""
         del view
         return ()
 
-    # What that enforces.
+    # What the backend enforces.
 
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
         """Return what each capability is worth here, in the order of ``CAPABILITIES``."""
         declared = {}
         for capability in CAPABILITIES:
-            said = self.declarations.get(capability) or _by_host(capability, policy)
-            if not isinstance(said, Declaration):
-                said = said(policy)
-            if capability == "network_access" and has_list(policy) and said.locks:
-                said = self._with_list(policy, said)
+            declaration = self.declarations.get(capability) or _by_host(capability, policy)
+            if not isinstance(declaration, Declaration):
+                declaration = declaration(policy)
+            if capability == "network_access" and has_list(policy) and declaration.locks:
+                declaration = self._with_list(policy, declaration)
             if capability == "ports" and policy.ports:
-                said = self._with_ports(policy)
-            evidence = support.evidence if said.locks else ""
+                declaration = self._with_ports(policy)
+            evidence = support.evidence if declaration.locks else ""
             declared[capability] = Enforcement(
                 capability,
-                said.status,
-                said.mechanism,
-                said.holes,
+                declaration.status,
+                declaration.mechanism,
+                declaration.holes,
                 evidence,
-                said.locks,
-                at_gate=said.at_gate,
+                declaration.locks,
+                at_gate=declaration.at_gate,
             )
         return declared
 
-    def _with_list(self, policy: Policy, said: Declaration) -> Declaration:
-        """Return what a list of addresses is worth: nothing is reached where it can't be kept."""
+    def _with_list(self, policy: Policy, declaration: Declaration) -> Declaration:
+        """Return the declaration for a policy that lists addresses.
+
+        If the list can't be kept to, there is no network at all.
+        """
         if why := self.why_no_list():
             return unavailable(f"no network at all: {why}")
         if self.adds_addresses or not isinstance(policy.network_access, tuple):
-            return said
-        literals = [each for each in map(parse_address, policy.network_access) if each.literal]
-        missing = ", ".join(str(each) for each in literals if not is_loopback(each.host))
+            return declaration
+        literals = [
+            address for address in map(parse_address, policy.network_access) if address.literal
+        ]
+        missing = ", ".join(str(address) for address in literals if not is_loopback(address.host))
         if not missing:
-            return said
-        return partly(said.mechanism, f"{UNADDED}: {missing}", locks=said.locks)
+            return declaration
+        return partly(declaration.mechanism, f"{UNADDED}: {missing}", locks=declaration.locks)
 
     def _with_ports(self, policy: Policy) -> Declaration:
-        """Return what ports are worth: nothing is served where it can't be by these alone."""
+        """Return the declaration for a policy with ports. If they can't be kept to, none opens."""
         if why := self.why_no_ports():
             return unavailable(f"no port is opened: {why}")
         holes = [PAGES]
         if policy.port_hosts:
-            shown = ", ".join(policy.port_hosts)
-            holes.append(f"pages of cells' servers have the origin and the cookies of {shown}")
+            hosts = ", ".join(policy.port_hosts)
+            holes.append(f"pages of cells' servers have the origin and the cookies of {hosts}")
         return partly(PORTS, *holes)
 
     def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
         """Return what each capability is worth on this machine, as far as a glance tells.
 
-        Nothing is enforced where the backend can't be had.
+        If the backend can't be had nothing is enforced.
         """
         support = self.glance()
         declared = self.declare(policy, support)
@@ -397,11 +408,11 @@ class Backend(ABC):
         }
 
 
-# --- which one carries a policy here, and why not the others ------------------------------------
+# --- the choice of a backend --------------------------------------------------------------------
 
-#: Backends by their module's name and their class, strongest first. After the one that the policy
-#: names, the first is taken that its probe shows to work. A module is imported when its turn comes:
-#: a kernel's start waits for that.
+#: The class of each backend, by its name, which is that of its module; the strongest first. After
+#: the backend that the policy names they are tried in this order, and the first that works is
+#: taken. A module is imported only when its turn comes, because a kernel's start waits for that.
 _CLASSES: Final = {
     "docker": "Docker",
     "bubblewrap": "Bubblewrap",
@@ -410,12 +421,12 @@ _CLASSES: Final = {
     "noop": "Noop",
 }
 ORDER: Final = tuple(_CLASSES)
-#: Taken only where the policy names it.
+#: Backends that are taken only if the policy names them.
 ONLY_BY_NAME: Final = ("docker",)
 
 
 class Chosen(Struct, frozen=True):
-    """The backend, what its probe found, and which stronger or wished-for ones fell away."""
+    """The chosen backend, its support, and the backends passed over before it, with reasons."""
 
     backend: Backend
     support: Support
@@ -428,26 +439,29 @@ class Chosen(Struct, frozen=True):
 
 @cache
 def named(name: str) -> Backend:
-    """Return a backend by its name, the same each time. Raises BackendError for an unknown name."""
+    """Return the backend with this name. Raises BackendError for an unknown name."""
     if name not in _CLASSES:
         raise BackendError(f"no backend is called {name!r}")
-    made: Backend = getattr(import_module(f"cellblock.backends.{name}"), _CLASSES[name])()
-    return made
+    backend: Backend = getattr(import_module(f"cellblock.backends.{name}"), _CLASSES[name])()
+    return backend
 
 
 def choose(policy: Policy, how: Literal["probe", "attempt"] = "probe") -> Chosen:
-    """Return the backend for ``policy``; ``how`` is the method of each that says whether it works.
+    """Return the backend for ``policy``; ``how`` names the method that says whether one works.
 
-    An ``attempt`` spares a kernel's start a third of a second: one is taken behind which a guest
-    can start, and its own locks have the last word.
+    An "attempt" saves a kernel's start a third of a second: it takes a backend behind which a guest
+    can start, and the guest's own report of its locks has the last word.
 
-    Raises BackendError where the one that the policy names can't be had and nothing may replace
-    it; and where none but noop is left and the policy asked for more, by ``on_unsupported =
-    "error"`` or by requiring a capability.
+    Raises BackendError if the backend that the policy names can't be had and no other may replace
+    it. Also if only noop is left and the policy asked for more, by ``on_unsupported = "error"`` or
+    by requiring a capability.
     """
     passed_over: list[tuple[str, str]] = []
-    asked = [policy.backend] if policy.backend in _CLASSES else []
-    for name in (*asked, *(each for each in ORDER if each not in (*asked, *ONLY_BY_NAME))):
+    preferred = [policy.backend] if policy.backend in _CLASSES else []
+    for name in (
+        *preferred,
+        *(other for other in ORDER if other not in (*preferred, *ONLY_BY_NAME)),
+    ):
         backend = named(name).configured(policy)
         support: Support = getattr(backend, how)()
         if support.usable:
@@ -461,13 +475,14 @@ def choose(policy: Policy, how: Literal["probe", "attempt"] = "probe") -> Chosen
 
 
 def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
+    """Raise BackendError if the policy does not accept this backend instead of what it names."""
     if not chosen.passed_over or not (policy.on_unsupported == "error" or policy.required):
         return
     if policy.backend == chosen.backend.name:
         return
     strict = policy.on_unsupported == "error" and policy.backend != "auto"
     if chosen.backend.name != "noop" and not strict:
-        return  # what it lacks is a gap, and each gap is looked at
+        return  # whatever it lacks is a gap, and each gap is judged by itself
     why = "; ".join(f"{name}: {reason}" for name, reason in chosen.passed_over)
     raise BackendError(
         f"backend {policy.backend!r} can't be had here ({why}). This policy runs nothing without; "
@@ -476,30 +491,30 @@ def _refuse_downgrade(policy: Policy, chosen: Chosen) -> None:
 
 
 def has_list(policy: Policy) -> bool:
-    """Whether there are addresses that cells may reach, and others that they may not."""
+    """Whether the policy lists addresses: cells may reach these, and no others."""
     return isinstance(policy.network_access, tuple) and bool(policy.network_access)
 
 
 # --- words that several backends use ----------------------------------------------------------
 
-#: How a list of addresses is enforced.
+#: The mechanism that enforces a list of addresses.
 NEIGHBOURS: Final = (
     "a network namespace of the session's own, with a loopback device at which listed hosts are; "
     "the host's relay looks up what is listed, connects to it, and copies bytes"
 )
-#: What cells that may start programs have (``backends.plan``).
+#: The mechanism for cells that may start programs (``backends.plan``).
 OWN_NETWORK: Final = (
     "a network namespace of the session's own, with a loopback device and no other: sockets reach "
     "its own programs alone"
 )
-#: How a cell's server is reached, and no other thing.
+#: The mechanism by which a cell's server is reached, and nothing else.
 PORTS: Final = (
     "the host listens on your loopback, and a process of its own continues what comes for that "
     "very address to the session's network, which it has entered"
 )
-#: What it opens beside that: nobody looks at what a server answers.
+#: The hole of ports: nobody looks at what a server answers.
 PAGES: Final = "a page of a cell's server, open in your browser, can send what cells know anywhere"
-#: Of addresses, where they can't be added to a network.
+#: The hole of a list if addresses can't be added to a network.
 UNADDED: Final = "listed addresses are not reached, list their names"
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
@@ -507,9 +522,9 @@ UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 def own_network(
     around: str, locks: tuple[str, ...], *, own: Callable[[Policy], object] = lambda _: False
 ) -> Callable[[Policy], Declaration]:
-    """Declare ``network_access`` where guests have no network, or one of their own.
+    """Return the declaration of ``network_access`` for guests with no network, or one of their own.
 
-    ``around`` is what a backend has beside the system call filter, with "; " behind it; ``own``
+    ``around`` is the backend's mechanism beside the system call filter, followed by "; ". ``own``
     says whether cells that may start programs have a network of the session's own.
     """
 
@@ -526,7 +541,7 @@ def own_network(
 
 
 def package_installation(locks: tuple[str, ...] = ()) -> Callable[[Policy], Declaration]:
-    """Declare ``package_installation``, which no guest can do."""
+    """Return the declaration of ``package_installation``, which no guest can do."""
 
     def declare(policy: Policy) -> Declaration:
         if policy.package_installation:
@@ -536,12 +551,13 @@ def package_installation(locks: tuple[str, ...] = ()) -> Callable[[Policy], Decl
     return declare
 
 
-# --- what no backend changes: what the host has a part in, and resource limits -------------------
+# --- declarations that no backend changes: the host's, and resource limits -----------------------
 
-#: Whether one process can read another's clock and memory, as the host's monitor does.
+#: Whether the host's monitor works here: whether one process can read another's processor time and
+#: memory.
 _MONITORED: Final = os.uname().sysname == "Linux"
 
-#: What the host's monitor alone does about memory.
+#: What the host's monitor does about memory, without any lock.
 MONITORED_MEMORY: Final = (
     partly(
         "the host kills a guest that it sees to hold an eighth more",
@@ -567,8 +583,8 @@ def _cpu(policy: Policy) -> Declaration:
 #: What the host's monitor does about the scratch folder.
 SUMMED_SCRATCH: Final = "the host adds up the folder, interrupts the cell, then kills it"
 
-#: What the host does where the operating system has a part in it. An entry says what code does
-#: today, not what is planned.
+#: What the host does about capabilities in which the operating system has a part. An entry says
+#: what the code does today, not what is planned.
 HOST: Final[Mapping[str, Declare]] = {
     "env_var_access": holds("the guest starts from an empty environment"),
     "snapshots": holds("a copy of the guest waits, from which what ran since is run again"),
@@ -586,7 +602,7 @@ HOST: Final[Mapping[str, Declare]] = {
 
 
 def _processes(_policy: Policy) -> Declaration:
-    """Declare that ``guest.confine`` counts tasks: at its gate, or else by RLIMIT_NPROC."""
+    """Return the declaration of ``max_processes``: counted at the gate, or by RLIMIT_NPROC."""
     counted = partly(
         "RLIMIT_NPROC",
         "counts everything this user runs, from the number at the guest's start",
@@ -598,12 +614,12 @@ def _processes(_policy: Policy) -> Declaration:
     )
 
 
-#: What resource limits do wherever the guest can set them. See setrlimit(2).
+#: What resource limits do wherever guests can set them (setrlimit(2)).
 BY_RLIMITS: Final[Mapping[str, Declare]] = {
     **{field: holds(limit, locks=("rlimits",)) for field, limit in messages.RLIMITS.items()},
     "max_processes": _processes,
 }
-#: The same limits where the guest sets none.
+#: The same capabilities for guests that set no limits.
 UNLIMITED: Final[Mapping[str, Declare]] = dict.fromkeys(
     messages.Limits.__struct_fields__, UNENFORCED
 )

@@ -1,19 +1,19 @@
-"""bubblewrap: namespaces around the zygote, and Landlock's locks inside them.
+"""Backend bubblewrap: namespaces around the zygote, and the locks of ``landlock`` inside them.
 
-Contract: what ``landlock`` holds; and names outside the roots do not exist, /proc shows the guests
-and their zygote alone, there is no network device unless network_access is True, denied paths have
-nothing in them, and whatever is in the namespaces ends with the zygote.
-Gaps: the names of the folders that lead to a root are there, empty of anything else; the user's
-other processes, outside, can trace the zygote and guests (user_namespaces(7): the owner).
+Contract: all that ``landlock`` holds. Beyond that, names outside the roots don't exist, /proc shows
+only the guests and their zygote, there is no network device unless network_access is True, denied
+paths have nothing in them, and all processes in the namespaces end with the zygote.
+Gaps: the folders that lead to a root exist, with nothing else in them. The user's other processes,
+outside, can trace zygote and guests (user_namespaces(7): the owner).
 
-The zygote is the first process of its pid namespace (``--as-pid-1``), so that it becomes the parent
-of every orphan, and the OS kernel ends all others with it. A host that is killed takes it along,
-whatever state it is in: the OS kernel ends bwrap (``--die-with-parent``) and then the zygote, which
-asked for that too. What guests left in their folder is removed by whoever starts next
-(``policy.folders``).
+The zygote is the first process of its pid namespace (``--as-pid-1``). So it becomes the parent of
+every orphan, and the OS kernel ends all other processes with it. If the host is killed the zygote
+ends as well, whatever state it is in: the OS kernel ends bwrap (``--die-with-parent``), and then
+the zygote, which asked for the same. What guests left in their folder is removed by whatever starts
+next (``policy.folders``).
 
-``--die-with-parent`` means the thread that started bwrap (prctl(2)). That is the one which runs the
-loop of the zygote's host: without it nobody serves the zygote.
+For ``--die-with-parent`` the parent is the thread that started bwrap (prctl(2)). That thread runs
+the event loop of the zygote's host, without which nothing serves the zygote.
 
 Source: bwrap(1), user_namespaces(7), namespaces(7); bubblewrap.c and network.c of bubblewrap 0.8.
 """
@@ -71,20 +71,21 @@ NAMESPACES: Final = (
     "--unshare-uts",
     "--unshare-cgroup-try",
 )
-#: Links alone, by which shared libraries are found (update-alternatives(1)).
+#: A folder of links only, by which shared libraries are found (update-alternatives(1)).
 ALTERNATIVES: Final = "/etc/alternatives"
-#: Links by which programs name their own streams, and bash what ``<(…)`` is.
+#: Links by which programs name their own streams, and bash the pipes of ``<(…)``.
 STREAMS: Final = (
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stderr", "/proc/self/fd/2"),
     ("/dev/stdin", "/proc/self/fd/0"),
     ("/dev/stdout", "/proc/self/fd/1"),
 )
-#: Mounted anew, so that files granted beneath it are there.
+#: Mounted anew, with all the files that may be granted beneath it.
 _PROC: Final = "/proc"
-#: Names that guests look for: the first few that are here and lead to nothing that is shown.
+#: Names that guests look up, to make sure that they don't see them: the first few of these that
+#: exist here and are neither in nor above a path that is shown.
 _LOOKED_FOR: Final = ("/etc/passwd", "/etc/hostname", "/root", "/home", "/var/log", "/boot", "/srv")
-#: Seconds that a probe may take; it takes about a tenth of one.
+#: Seconds that a probe may take. It takes about 0.1 s.
 _PATIENCE: Final = 10.0
 
 _LOCKS: Final = ("namespaces", "landlock", "seccomp", "capabilities", "no_new_privs")
@@ -118,50 +119,52 @@ class Bubblewrap(Backend):
     }
 
     def __init__(self) -> None:
-        #: The program that has worked behind this process.
+        #: The fingerprint of the bwrap that was seen to work in this process.
         self._worked = ""
 
     @property
     def separates_sessions(self) -> bool:
-        """Whether bwrap leaves capabilities: where it is setuid, to root alone (bwrap(1))."""
+        """Whether bwrap leaves capabilities to zygotes: a setuid one, to root only (bwrap(1))."""
         program = shutil.which(PROGRAM)
         return os.getuid() == 0 or not (program and os.stat(program).st_mode & stat.S_ISUID)
 
     def glance(self) -> Support:
-        """Look for the program, for what forbids it for certain, and at what Landlock looks at."""
+        """Look for the program, for settings that certainly forbid it, and at Landlock."""
         why = MISSING if shutil.which(PROGRAM) is None else forbidden()
         return Landlock().glance() if why is None else unprobed(why, usable=False)
 
     def attempt(self) -> Support:
-        """Start next to nothing behind it: only making namespaces tells whether one may.
+        """Start a trivial program behind bwrap. Only making namespaces tells whether one may.
 
-        Once in a process, unless there is another bwrap: where it works no more, no zygote starts.
+        This is done once in a process, and again if bwrap was replaced. If bwrap stops working
+        later, no zygote starts.
         """
-        found, program = self.glance(), self.fingerprint()
-        if not found.usable or program == self._worked:
-            return found
-        # An interpreter with empty input ends as soon.
-        least = shutil.which("true") or sys.executable
+        support = self.glance()
+        program = self.fingerprint()
+        if not support.usable or program == self._worked:
+            return support
+        # Without true(1), an interpreter with empty input ends just as soon.
+        program_to_run = shutil.which("true") or sys.executable
         try:
-            self._run([least], interpreter_view())
+            self._run([program_to_run], interpreter_view())
         except BackendError as error:
             return unprobed(str(error), usable=False)
         self._worked = program
-        return found
+        return support
 
     def why_no_list(self) -> str:
-        """Return why no network can be made within bwrap's own, which can't be changed."""
+        """Return why no network can be made within bwrap's own, which can't be changed, or ""."""
         return networks.why_not(self)
 
     def why_no_ports(self) -> str:
-        """Return why no network namespace can be made; the host enters any that is made."""
+        """Return why no network namespace can be made, or "". The host can enter each."""
         return networks.why_not(self)
 
     def probe(self) -> Support:
         """Take the locks behind a real wrapper and look whether they hold."""
-        found = self.glance()
-        if not found.usable:
-            return found
+        support = self.glance()
+        if not support.usable:
+            return support
         view = interpreter_view()
         try:
             printed = self._run(probe_argv(self.locks, self.unseen(view)), view)
@@ -170,7 +173,7 @@ class Bubblewrap(Backend):
         return support_from(printed_answer(printed))
 
     def _run(self, argv: Sequence[str], view: View) -> bytes:
-        """Return what a wrapped program prints. Raises BackendError, which says why it failed."""
+        """Run a wrapped program and return its output. Raises BackendError if it fails."""
         try:
             with self.command(argv, view) as (program, *options):
                 ran = run_trial([program, *options], _PATIENCE)
@@ -181,7 +184,7 @@ class Bubblewrap(Backend):
         return ran.stdout
 
     def repeatable(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
-        """Return the program and all that stands between it and ``argv``."""
+        """Return bwrap and its options, which stand before ``argv``."""
         return (
             shutil.which(PROGRAM) or PROGRAM,
             *NAMESPACES,
@@ -193,45 +196,50 @@ class Bubblewrap(Backend):
         )
 
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
-        """Return the same with its options in a file: they name the folders of the policy."""
+        """Return the wrapped command, with bwrap's options in a file.
+
+        In a file they can't be seen in the list of processes: they name the policy's folders.
+        """
         program, *options = self.repeatable(argv, view)
         return with_hidden_options(program, options, argv)
 
     def fingerprint(self) -> str:
-        """Return where bwrap is, and which file that is."""
+        """Return the path and the identity of bwrap."""
         program = shutil.which(PROGRAM)
         return "" if program is None else file_identity(program)
 
     def mounted(self, view: View) -> tuple[str, ...]:
-        """Return all of it: bwrap follows links when it mounts (its ``--bind-fd`` is recent)."""
+        """Return all of them: bwrap follows links when it mounts (its ``--bind-fd`` is recent)."""
         return view.movable
 
     def unseen(self, view: View) -> tuple[str, ...]:
-        """Return names that are here, and that neither are nor lead to anything in ``view``."""
+        """Return names that exist here and are neither in nor above a path of ``view``."""
         shown = [*view.readable, *view.writable, *view.devices, *view.names, ALTERNATIVES]
         return names_apart_from(shown, filter(os.path.exists, _LOOKED_FOR))
 
 
 def _rights(view: View) -> list[str]:
-    """Return the options for capabilities that a zygote has until it takes its locks."""
+    """Return the options for capabilities that a zygote keeps until it takes its locks."""
     names = []
-    # Its zygote makes mounts of its own: layers, or all that cells don't write read-only.
+    # The zygote makes mounts of its own: layers, and read-only ones of all that cells don't write.
     if (view.staged or view.subprocess or view.neighbours or view.serves) and os.getuid() == 0:
-        # A user namespace within this one maps root only for who had it (user_namespaces(7)).
+        # Only a process with this capability may map root in a user namespace within this one
+        # (user_namespaces(7)).
         names.append("CAP_SETFCAP")
     if view.own_mounts:
-        names.append("CAP_SYS_ADMIN")  # its mounter keeps that, to mount a /proc for each session
+        # The zygote's mounter keeps this, to mount a /proc for each session.
+        names.append("CAP_SYS_ADMIN")
     return [word for name in names for word in ("--cap-add", name)]
 
 
 def _mounts(argv: Sequence[str], view: View) -> list[str]:
-    """Return the options that build the file system, what is above before what is beneath."""
+    """Return the options that build the file system, folders before what lies beneath them."""
     made: dict[str, tuple[str, ...]] = {}
     for path in outermost([*view.readable, *canonical([ALTERNATIVES, argv[0]])]):
         if not within(path, _PROC):
             made[path] = "--ro-bind-try", path, path
     shown = (*made, *view.writable)
-    # Not beneath another: that would make its name anew.
+    # Only the outermost: a mask beneath another mask would make its name anew.
     for path in outermost(path for path in view.masked if is_masked(path, shown)):
         is_folder = os.path.isdir(path)
         made[path] = ("--tmpfs", path) if is_folder else ("--ro-bind", os.devnull, path)
@@ -247,24 +255,25 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     for link, target in links([*argv, *view.names]):
         if not any(within(link, path) for path in made):
             made[link] = "--symlink", target, link
-    # A root that is only read and lies in one that is written to is both.
+    # A read root that lies in a write root is part of that one, and writable like it.
     made = {
         path: how
         for path, how in made.items()
         if how[0] != "--ro-bind-try" or not any(within(path, root) for root in view.writable)
     }
     words = [word for path in sorted(made, key=parts) for word in made[path]]
-    # Last: there may be something to mount in what is masked, devices in /dev for one.
+    # Masks become read-only last, because there may be something to mount in them, such as devices
+    # in /dev.
     masks = [path for path, how in made.items() if how[0] == "--tmpfs"]
     return words + [word for path in masks for word in ("--remount-ro", path)]
 
 
 def _beside_processes() -> dict[str, tuple[str, ...]]:
-    """Return the options that leave ``PROC_FILES`` of /proc, and processes.
+    """Return the options that cover all of /proc except processes and ``PROC_FILES``.
 
-    Cells that may start programs read /proc. It tells more than of processes, most of it about the
-    whole machine: keys of the user, memory of the OS kernel, devices. What is here now is covered,
-    whatever it is called; a link there leads to something of a process.
+    Cells that may start programs read /proc. It contains more than processes, most of it about the
+    whole machine: keys of the user, memory of the OS kernel, devices. Every entry that exists now
+    is covered, whatever it is called. Links are left, because they lead to something of a process.
     """
     shown = [path for path, _ in PROC_FILES]
     made: dict[str, tuple[str, ...]] = {}
@@ -281,14 +290,14 @@ def _beside_processes() -> dict[str, tuple[str, ...]]:
     return made
 
 
-# --- why it can't make namespaces here --------------------------------------------------------
+# --- why bwrap can't make namespaces here -----------------------------------------------------
 
 MISSING: Final = "bwrap is not installed: install the package bubblewrap"
 _INSTALL: Final = "sudo apt install bubblewrap"
 _FAILS: Final = "it is installed, and `cellblock doctor --all` says why it is not used here"
 _NOT_ASKED: Final = 'have the policy say backend = "auto", and restart'
 _SETTINGS: Final = Path("/proc/sys")
-#: Setting, the value that forbids user namespaces to those who are not root, and what to do.
+#: Settings, their values that forbid user namespaces to users other than root, and remedies.
 _FORBIDDING: Final = (
     ("user.max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
     ("kernel.unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
@@ -300,7 +309,7 @@ _FORBIDDING: Final = (
 )
 _NO_RIGHTS: Final = "user namespaces have no rights here: see AppArmor, SELinux or the container"
 _NO_MORE: Final = "no more user namespaces may be made: see user.max_user_namespaces"
-#: What bwrap says, and what that means where no setting is known to forbid it.
+#: Parts of bwrap's errors, and what they mean if no setting explains the failure.
 _MEANINGS: Final = (
     ("Can't mount proc", "this container hides parts of /proc, so no new one can be mounted"),
     ("setuid", "this OS kernel has no user namespaces, and bwrap is not setuid root"),
@@ -317,7 +326,7 @@ _MAX_WORDS: Final = 300
 
 
 def how_to_have(asked: str) -> str:
-    """Return what to do where bubblewrap would hold more than the backend in use.
+    """Return how to get bubblewrap, for when it would hold more than the backend in use.
 
     ``asked`` is the policy's ``backend``.
     """
@@ -330,7 +339,10 @@ def how_to_have(asked: str) -> str:
 
 
 def forbidden() -> str | None:
-    """Return which setting forbids it for certain: AppArmor's may have an exception for bwrap."""
+    """Return which setting certainly forbids namespaces, or None.
+
+    AppArmor's setting does not count, because there may be an exception for bwrap.
+    """
     for setting in _FORBIDDING[:1] if os.getuid() == 0 else _FORBIDDING[:2]:
         if why := _forbids(*setting):
             return why
@@ -338,7 +350,7 @@ def forbidden() -> str | None:
 
 
 def refusal(said: str) -> str:
-    """Return which setting has bwrap fail, or what its words mean; and its own words."""
+    """Return why bwrap failed: the setting at fault or what its error means, and the error."""
     reasons = [why for setting in _FORBIDDING if (why := _forbids(*setting))]
     reasons += [meaning for part, meaning in _MEANINGS if part in said]
     words = said.removeprefix("bwrap: ")[:_MAX_WORDS]
@@ -346,9 +358,9 @@ def refusal(said: str) -> str:
 
 
 def _forbids(name: str, value: str, remedy: str) -> str:
-    """Return what to do about a setting that has this value; empty where it has not."""
+    """Return the remedy for a setting if it has this value, or ""."""
     try:
-        found = (_SETTINGS / name.replace(".", "/")).read_text(encoding="ascii").strip()
+        setting = (_SETTINGS / name.replace(".", "/")).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
-    return f"{name} is {value}; to allow it: {remedy}" if found == value else ""
+    return f"{name} is {value}; to allow it: {remedy}" if setting == value else ""

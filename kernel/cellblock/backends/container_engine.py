@@ -1,7 +1,7 @@
-"""Container engines: which is here, how each is spoken to, what its refusals mean; and the image.
+"""Container engines: finding one, its options, the meaning of its errors; and the image.
 
-``ContainerSpec`` is everything that starting a container takes, as one value that can be sent to
-another process. A container has a label with the number of its host's process.
+``ContainerSpec`` is everything that is needed to start a container, as a value that can be sent to
+another process. A container has a label with the pid of its host.
 
 Source: docker-run(1), podman-run(1), nerdctl's command reference.
 """
@@ -29,33 +29,33 @@ from cellblock.errors import BackendError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: A place in the container, and the engine's words that mount something there.
+#: A path in the container, and the engine's options that mount something there.
 Mount = tuple[str, tuple[str, ...]]
 
-#: In the order of ``auto``.
+#: The engines, in the order in which "auto" tries them.
 NAMES: Final = ("docker", "podman", "nerdctl")
-#: What an engine's command line needs of the host's environment.
+#: Variables of the host's environment that an engine's command line needs.
 _VARIABLES: Final = (
     "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
     "CONTAINER_HOST", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_CERT_PATH", "DOCKER_CONFIG",
     "DOCKER_CONTEXT", "DOCKER_HOST", "DOCKER_TLS_VERIFY", "HOME", "PATH", "TMPDIR",
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
 )  # fmt: skip
-#: Of these, what leads to another engine or another store of images.
+#: Those of these variables that lead to another engine or another store of images.
 _IDENTIFYING: Final = (
     "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
     "CONTAINER_HOST", "DOCKER_CONTEXT", "DOCKER_HOST",
 )  # fmt: skip
-#: Programs that an engine's command line makes use of.
+#: Programs that an engine uses.
 _BEHIND: Final = ("dockerd", "containerd", "runc", "crun", "conmon")
 _ADDRESSES: Final = ("DOCKER_HOST", "CONTAINER_HOST")
-#: Seconds that a command may take; most take a fiftieth of one.
+#: Seconds that a command may take. Most take 0.02 s.
 PATIENCE: Final = 10.0
-#: Seconds that an engine may take to forget a container; it goes on when nobody waits any more.
+#: Seconds to wait for an engine to remove a container. It goes on when nobody waits any more.
 _REMOVE_SECONDS: Final = 5.0
 _MAX_WORDS: Final = 300
 
-#: What every container is started with.
+#: Options that every container is started with.
 _ALWAYS: Final = (
     "--rm",
     "--pull=never",
@@ -69,9 +69,9 @@ _ALWAYS: Final = (
     "--ulimit=core=0:0",
     "--workdir=/",
 )
-#: The user's own folders keep their SELinux label; no container gets them for itself.
+#: The user's folders keep their SELinux labels: no container gets them for itself.
 _UNLABELLED: Final = "--security-opt=label=disable"
-#: What an engine needs beside it.
+#: Options that each engine needs beside these.
 _BY_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "docker": (_UNLABELLED, "--no-healthcheck", "--sig-proxy=false"),
     "podman": (
@@ -87,7 +87,7 @@ _BY_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that is installed: its name, its program, and the environment to run that in."""
+    """An engine that is installed: its name, its program and the environment to run it in."""
 
     name: str
     program: str
@@ -96,7 +96,7 @@ class Engine:
     def ask(
         self, *words: str, seconds: float = PATIENCE, stdin: bytes = b""
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run one of the engine's commands to its end. Raises OSError, SubprocessError."""
+        """Run a command of the engine to its end. Raises OSError, SubprocessError."""
         return subprocess.run(
             [self.program, *words],
             input=stdin,
@@ -107,36 +107,36 @@ class Engine:
         )
 
     def image_id(self, name: str, *, seconds: float = PATIENCE) -> str:
-        """Return an image's id; empty where the engine does not tell it.
+        """Return an image's id; "" if the engine does not tell it.
 
-        Raises MissingImageError where it is not there, EngineError where the engine complains of
-        something else, OSError and SubprocessError where it can't be asked.
+        Raises MissingImageError if there is no such image, EngineError if the engine reports
+        another error, and OSError and SubprocessError if it can't be asked.
         """
-        asked = self.ask("image", "inspect", "--format", "{{.Id}}", name, seconds=seconds)
-        if asked.returncode == 0:
-            return asked.stdout.decode(errors="replace").strip()
-        # Engines tell a missing one in many ways, some of them by nothing.
-        said = asked.stderr.decode(errors="replace").strip()
-        if not said or re.search(_MISSING, said):
+        answer = self.ask("image", "inspect", "--format", "{{.Id}}", name, seconds=seconds)
+        if answer.returncode == 0:
+            return answer.stdout.decode(errors="replace").strip()
+        # Engines report a missing image in many ways, some of them by an empty error.
+        complaint = answer.stderr.decode(errors="replace").strip()
+        if not complaint or re.search(_MISSING, complaint):
             raise MissingImageError(name)
-        raise EngineError(explain(said))
+        raise EngineError(explain(complaint))
 
     def identity(self) -> str:
-        """Return what changes when another engine is installed: its programs, where it listens.
+        """Return a text that identifies this engine: its programs, and where it listens.
 
-        The daemon and the usual runtimes count too, where they are found. Raises OSError.
+        The daemon and the usual runtimes are included, if they are found. Raises OSError.
         """
         path = dict(self.environment).get("PATH")
-        places = [self.program, *(shutil.which(name, path=path) for name in _BEHIND)]
-        files = [file_identity(os.path.realpath(place)) for place in places if place]
-        asked = [value for name, value in self.environment if name in _IDENTIFYING]
-        return " ".join([self.name, *files, *asked])
+        programs = [self.program, *(shutil.which(name, path=path) for name in _BEHIND)]
+        files = [file_identity(os.path.realpath(program)) for program in programs if program]
+        settings = [value for name, value in self.environment if name in _IDENTIFYING]
+        return " ".join([self.name, *files, *settings])
 
     def options(self, *, rootless: bool) -> list[str]:
         """Return the options that every container of this engine is started with.
 
-        Files keep their owner, so the process inside is this user: by the same number or, where
-        the engine runs in the user's own namespace, by the number that the user has there.
+        Files keep their owner, so the process inside must be this user: by the same number, or if
+        the engine runs in the user's own namespace, by the user's number there.
         """
         who = f"{os.geteuid()}:{os.getegid()}"
         words = [*_ALWAYS, *_BY_ENGINE[self.name]]
@@ -154,15 +154,15 @@ class Engine:
         return b"rootless" in self.ask("info", "--format", "{{.SecurityOptions}}").stdout
 
     def remove(self, names: Iterable[str]) -> None:
-        """Have the engine forget containers, bounded in time; one that it doesn't know is gone."""
+        """Have the engine remove containers, within bounded time. Ignore errors."""
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             self.ask("rm", "--force", *names, seconds=_REMOVE_SECONDS)
 
 
 def _limits_as_here() -> list[str]:
-    """Return options that keep podman from raising limits, which it may not be allowed to.
+    """Return options that keep podman from raising limits, which it may not be allowed to do.
 
-    It lowers its own number of processes to those that there are numbers for.
+    podman itself lowers the limit on processes to the number of pids that there are.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     tasks = resource.getrlimit(resource.RLIMIT_NPROC)[1]
@@ -172,16 +172,16 @@ def _limits_as_here() -> list[str]:
 
 
 def find_engine(name: str, environ: Mapping[str, str]) -> Engine:
-    """Return the engine ``name``, or the first there is for ``auto``. Raises EngineError."""
-    for each in NAMES if name == "auto" else (name,):
-        if program := shutil.which(each, path=environ.get("PATH")):
+    """Return the engine ``name``; for "auto" the first that is installed. Raises EngineError."""
+    for engine_name in NAMES if name == "auto" else (name,):
+        if program := shutil.which(engine_name, path=environ.get("PATH")):
             for setting in _ADDRESSES:
                 address = environ.get(setting, "")
                 if address and not address.startswith(("unix://", "/")):
                     why = "its machine is another, and no socket of ours reaches there"
                     raise EngineError(f"{setting} is {address.partition('://')[0]}://…: {why}")
             kept = tuple((key, environ[key]) for key in _VARIABLES if key in environ)
-            return Engine(each, program, kept)
+            return Engine(engine_name, program, kept)
     if name == "auto":
         raise EngineError("no container engine is installed: install docker, podman or nerdctl")
     raise EngineError(f"{name} is not installed")
@@ -191,7 +191,7 @@ _MISSING: Final = (
     r"[Nn]o such (image|object)|Unable to find image|image not known"
     r"|image .* not found|access denied"
 )
-#: What engines say, and what that means and takes. The first that is found counts.
+#: Patterns of engines' errors, with their meanings and remedies. The first that matches counts.
 _MEANINGS: Final = (
     (_MISSING, "the image is not there: cellblock image build"),
     (
@@ -215,7 +215,7 @@ _MEANINGS: Final = (
 
 
 def explain(said: str) -> str:
-    """Return what an engine's complaint means, what to do, and its own words, bounded."""
+    """Return what an engine's error means and what to do, followed by the error, shortened."""
     words = " ".join(said.split())[-_MAX_WORDS:]
     for pattern, means in _MEANINGS:
         if re.search(pattern, said):
@@ -224,7 +224,7 @@ def explain(said: str) -> str:
 
 
 class EngineError(Exception):
-    """The engine did not do what it was told to; the text says why and what to do."""
+    """The engine did not do what it was told. The text says why, and what to do."""
 
 
 class MissingImageError(EngineError):
@@ -236,12 +236,12 @@ class MissingImageError(EngineError):
 
 # --- the image --------------------------------------------------------------------------------
 #
-# An empty one, made here without pulling anything. Everything that a guest sees is mounted from
-# this machine, the interpreter too. An image is needed only because engines start nothing without
-# one (ADR 0121). It is loaded as an archive that every engine reads (``docker save``:
-# manifest.json, a configuration, layers by digest).
+# The image is empty, and made here without pulling anything. Everything that a guest sees is
+# mounted from this machine, including the interpreter. An image is needed only because engines
+# start nothing without one (ADR 0121). It is loaded as an archive that every engine reads
+# (``docker save``: manifest.json, a configuration, layers by digest).
 
-#: What ``cellblock image build`` makes, and what is started where a policy names no image.
+#: The image that ``cellblock image build`` makes, which is used if a policy names none.
 EMPTY_IMAGE: Final = "cellblock:mounted"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 #: Seconds that the engine has to load the image.
@@ -249,7 +249,7 @@ _LOAD_SECONDS: Final = 60.0
 
 
 def build_image(engine: Engine, name: str = EMPTY_IMAGE) -> str:
-    """Make an empty image and return its name; replace one that has this name.
+    """Make an empty image, replacing one with this name; return its name.
 
     Raises BackendError.
     """
@@ -263,7 +263,7 @@ def build_image(engine: Engine, name: str = EMPTY_IMAGE) -> str:
 
 
 def has_image(engine: Engine, name: str) -> bool:
-    """Whether the engine has this image. Raises BackendError where the engine does not answer."""
+    """Whether the engine has this image. Raises BackendError if the engine does not answer."""
     try:
         engine.image_id(name)
     except MissingImageError:
@@ -274,12 +274,13 @@ def has_image(engine: Engine, name: str) -> bool:
 
 
 def _archive(name: str) -> bytes:
-    """Return the archive of an image with one layer, which holds an empty folder.
+    """Return the archive of an image with one layer, which contains an empty folder.
 
-    A layer without an entry is none for some engines.
+    For some engines, a layer without an entry is not a layer.
     """
     folder = tarfile.TarInfo("etc")
-    folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+    folder.type = tarfile.DIRTYPE
+    folder.mode = 0o755
     layer = _tar((folder, b""))
     machine = os.uname().machine
     config = {
@@ -298,23 +299,23 @@ def _archive(name: str) -> bytes:
 
 
 def _tar(*entries: tuple[tarfile.TarInfo, bytes]) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for info, content in entries:
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-    return made.getvalue()
+    return archive.getvalue()
 
 
 # --- a container ------------------------------------------------------------------------------
 
-#: The label with the number of the host's process.
+#: The label with the pid of the host.
 HOST: Final = "cellblock.host"
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """A container before it is started. ``folder`` is where the launcher may make its socket."""
+    """The specification of a container. The launcher may make its socket in ``folder``."""
 
     engine: Engine
     runtime: str
@@ -324,16 +325,16 @@ class ContainerSpec:
     folder: str
     memory_bytes: int | None
     tasks: int | None
-    #: What names mean inside, with addresses of the loopback device.
+    #: Names that the container knows, each with an address of its loopback device.
     names: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
-        """Return it as text; paths need not be UTF-8."""
+        """Return the specification as JSON. Paths need not be UTF-8."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> ContainerSpec:
-        """Return what ``to_json`` was called on."""
+        """Return the specification that ``to_json`` wrote."""
         fields = json.loads(text)
         engine = fields["engine"] | {
             "environment": tuple(map(tuple, fields["engine"]["environment"]))
@@ -343,9 +344,9 @@ class ContainerSpec:
         return cls(**fields | {"engine": Engine(**engine), "mounts": mounts, "names": names})
 
     def command(self, name: str, host: int, argv: Sequence[str], *extra: str) -> list[str]:
-        """Return the command that runs ``argv`` in container ``name``, for process ``host``.
+        """Return the command that runs ``argv`` in a container ``name`` for the host with this pid.
 
-        Asks the engine for the image first, and raises what ``Engine.image_id`` does.
+        Asks the engine for the image first, and raises what ``Engine.image_id`` raises.
         """
         self.engine.image_id(self.image)
         return [
@@ -361,14 +362,14 @@ class ContainerSpec:
         ]
 
     def options(self) -> list[str]:
-        """Return what the container may use and what it sees, in the engine's words.
+        """Return the engine's options for what the container may use and what it sees.
 
         Raises OSError, SubprocessError.
         """
         words = self.engine.options(rootless=self.engine.rootless())
         words += [f"--network={'host' if self.network else 'none'}"]
         if self.names:
-            # The zygote listens there, at ports below 1024, too.
+            # The zygote listens at these addresses, also at ports below 1024.
             words += ["--sysctl=net.ipv4.ip_unprivileged_port_start=0"]
             words += [f"--add-host={name}:{address}" for name, address in self.names]
         if self.runtime:

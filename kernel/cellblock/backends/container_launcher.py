@@ -1,12 +1,17 @@
-"""The process between a host and a container: what the host starts, waits for and kills.
+"""The launcher: the process between a host and a container, which the host starts and kills.
 
-A container is no child of the host's, and inherits nothing. So the engine is told to start one with
-a socket mounted into it. The OS kernel says who connects there, and the container's first process
-gets what a child would have inherited. From then on host and zygote are alone: the launcher only
-stands for the container, since it goes when that does, and the container is ended when it goes.
+A container is not a child of the host, and inherits nothing. So the launcher tells the engine to
+start a container with a socket mounted into it. The OS kernel says which process connects there,
+and the container's first process gets by this socket what a child would have inherited. From then
+on host and zygote speak to each other directly. The launcher only stands for the container: it ends
+when the container ends, and the container is ended when the launcher ends.
 
-When a container's first process ends, the OS kernel ends all others in it, and the engine forgets
-it. A process that nobody waits for sees to its end (``_attend``).
+When a container's first process ends, the OS kernel ends all others in it, and the engine removes
+the container. The attendant, a process that nobody waits for, makes sure of that (``_attend``)::
+
+    host ──starts──▶ launcher ──forks──▶ attendant
+                        │
+                        └──asks──▶ engine ──starts──▶ container: zygote, guests
 """
 
 from __future__ import annotations
@@ -39,13 +44,13 @@ if TYPE_CHECKING:
 
     from cellblock.backends.container_engine import Engine
 
-#: Where the socket is mounted in the container, and its name outside.
+#: The path of the socket in the container, and its name outside.
 SOCKET: Final = "/.cellblock"
 _NAME: Final = "wire"
-#: Seconds that an engine has to start a container; it takes half of one.
+#: Seconds that an engine has to start a container. It takes about 0.5 s.
 PATIENCE: Final = 60.0
 _STDERR: Final = 2
-#: Bytes that are kept of what the engine says.
+#: Bytes kept of the engine's errors.
 _MAX_SAID_BYTES: Final = 4096
 #: struct ucred: pid, uid, gid.
 _UCRED: Final = struct.Struct("=iII")
@@ -53,9 +58,10 @@ _NSPID: Final = re.compile(r"^NSpid:\t(.*)$", re.MULTILINE)
 
 
 def main(spec_fd: int, control_fd: int, argv: list[str]) -> NoReturn:
-    """Start ``argv`` in a container, and stay until it has ended.
+    """Start ``argv`` in a container, and stay until the container has ended.
 
-    ``spec_fd`` has the container's specification; ``control_fd`` is the zygote's end of its socket.
+    ``spec_fd`` is a file with the container's specification, ``control_fd`` the zygote's end of its
+    control socket.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -82,7 +88,7 @@ def main(spec_fd: int, control_fd: int, argv: list[str]) -> NoReturn:
 def _start(
     spec: ContainerSpec, name: str, folder: str, control: socket.socket, argv: Sequence[str]
 ) -> int:
-    """Start the container, hand over what its first process needs, return a pidfd of that.
+    """Start the container, send its first process its descriptors, and return its pidfd.
 
     Raises EngineError, OSError, SubprocessError.
     """
@@ -117,7 +123,7 @@ def _fetch_argv(control_fd: int, argv: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _running(engine: Engine, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the engine's command line, and kill it at the end: the container goes on without it."""
+    """Run the engine's command line, and kill it at the end. The container goes on without it."""
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -134,31 +140,34 @@ def _running(engine: Engine, command: list[str]) -> Iterator[subprocess.Popen[by
 def _accept(
     listener: socket.socket, engine: subprocess.Popen[bytes], control: socket.socket
 ) -> socket.socket:
-    """Return the connection that the container makes. Raises EngineError where none comes."""
+    """Return the connection that the container makes. Raises EngineError if none comes."""
     stderr: Any = engine.stderr  # a pipe
-    errors, said, deadline = stderr.fileno(), b"", time.monotonic() + PATIENCE
+    errors = stderr.fileno()
+    complaint = b""
+    deadline = time.monotonic() + PATIENCE
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(errors, select.POLLIN)
     poll.register(control, select.POLLRDHUP)
-    while (left := deadline - time.monotonic()) > 0:
-        ready = dict(poll.poll(left * 1000))
+    while (seconds_left := deadline - time.monotonic()) > 0:
+        ready = dict(poll.poll(seconds_left * 1000))
         if listener.fileno() in ready:
             return listener.accept()[0]
         if control.fileno() in ready:
             raise EngineError("nobody waits for it any more")
         if errors in ready:
             part = os.read(errors, _MAX_SAID_BYTES)
-            said = (said + part)[-_MAX_SAID_BYTES:]
+            complaint = (complaint + part)[-_MAX_SAID_BYTES:]
             if not part:
-                raise EngineError(explain(said.decode(errors="replace")))
+                raise EngineError(explain(complaint.decode(errors="replace")))
     raise EngineError(f"the engine has started no container within {PATIENCE:g} s")
 
 
 def first_process(connection: socket.socket) -> int:
-    """Return a pidfd of what connected: the first process of a pid namespace below ours, and ours.
+    """Return a pidfd of the process that connected, after checking it.
 
-    Raises EngineError for anything else, OSError for what is gone.
+    It must be this user's, and the first process of a pid namespace below ours. Raises EngineError
+    if it is not, OSError if it is gone.
     """
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, uid, _ = _UCRED.unpack(credentials)
@@ -170,16 +179,16 @@ def first_process(connection: socket.socket) -> int:
         raise EngineError(f"the engine has started the container as another user: {uid}")
     pidfd = os.pidfd_open(pid)
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    found = _NSPID.search(status)
-    numbers = found[1].split() if found else []
-    if numbers[1:][-1:] != ["1"]:  # the first is the one here, the last the one inside
+    match = _NSPID.search(status)
+    numbers = match[1].split() if match else []
+    if numbers[1:][-1:] != ["1"]:  # the first number is the pid here, the last the one inside
         os.close(pidfd)
         raise EngineError("the engine has started a process, and no container around it")
     return pidfd
 
 
 def _tell_host(control: socket.socket, why: str) -> None:
-    """Tell the host why there is no zygote, in the zygote's place."""
+    """Send the host the reason why there is no zygote, as the zygote would."""
     with contextlib.suppress(OSError):
         control.sendall(frames.encode(messages.ZygoteFailed(detail=f"container: {why}")))
 
@@ -190,7 +199,7 @@ def _tell_host(control: socket.socket, why: str) -> None:
 def _start_attendant(
     engine: Engine, name: str, folder: str, control: socket.socket
 ) -> socket.socket:
-    """Fork the process that ends the container; it does when the returned socket is closed."""
+    """Fork the attendant, which ends the container when the returned socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     group = os.getpgrp() if os.getpgrp() == os.getpid() else 0
     if os.fork() == 0:
@@ -203,13 +212,13 @@ def _start_attendant(
 
 
 def _attend(
-    launcher: socket.socket, engine: Engine, name: str, folder: str, launchers: int
+    launcher: socket.socket, engine: Engine, name: str, folder: str, group: int
 ) -> NoReturn:
     """Wait until the launcher is gone; then end the container and remove ``folder``.
 
-    A pidfd that comes by the socket stands for the container's first process, which is killed
-    without the engine. The command line that still asks the engine for the container is killed as
-    well: it is of the launcher's process group, ``launchers``, unless that is 0.
+    A pidfd that comes by the socket is that of the container's first process, which is killed
+    without asking the engine. A command line that still asks the engine for the container is killed
+    as well: it is in the launcher's process ``group``, if that is not 0.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pidfds: list[int] = []
@@ -220,8 +229,8 @@ def _attend(
             if not data:
                 break
     with contextlib.suppress(OSError):
-        if launchers:
-            os.killpg(launchers, signal.SIGKILL)
+        if group:
+            os.killpg(group, signal.SIGKILL)
     for pidfd in pidfds:
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)

@@ -1,13 +1,13 @@
-"""docker: a container around the zygote, and Landlock's locks inside it.
+"""Backend docker: a container around the zygote, and the locks of ``landlock`` inside it.
 
-Contract: what ``bubblewrap`` holds; and the root of the file system is read-only, the scratch
-folder lies in memory and has a size, the container as a whole has bounds of memory and tasks where
-the engine has cgroups, and with its first process all others in it end.
-Gap: the names of the folders that lead to a root are there, empty of anything else.
+Contract: all that ``bubblewrap`` holds. Beyond that, the root of the file system is read-only, the
+scratch folder lies in memory and has a size, the container as a whole has bounds on memory and
+tasks if the engine has cgroups, and all processes in it end with its first process.
+Gap: the folders that lead to a root exist, with nothing else in them.
 
-Any engine that shares this OS kernel, rootless or not, and any OCI runtime that does. The inner
-locks are required as everywhere: a runtime with an OS kernel of its own that has no Landlock, or
-through which no descriptor comes (gVisor), starts nothing, and says so.
+Any engine and any OCI runtime will do that share this OS kernel, rootless or not. The inner locks
+are required as everywhere: a runtime with an OS kernel of its own that has no Landlock, or that
+passes no descriptors (gVisor), starts nothing, and says so.
 
 The host starts ``container_launcher``, which starts the container and stays in the zygote's place.
 """
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
     from cellblock.backends.container_engine import Mount
     from cellblock.policy.model import Policy
 
-#: Seconds that a probe may take; it takes about one.
+#: Seconds that a probe may take. It takes about 1 s.
 _PATIENCE: Final = 60.0
-#: Seconds that the engine has to tell an image's id: a kernel's start waits for it.
+#: Seconds that the engine has to tell an image's id, for which a kernel's start waits.
 _START_PATIENCE: Final = 2.0
 _HOSTS: Final = "/etc/hosts"
-#: Every container has its own; what is granted beneath them is there.
+#: Folders that every container has its own of, with all the files that may be granted in them.
 _ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
 _LOCKS: Final = ("namespaces", "container", "landlock", "seccomp")
@@ -75,7 +75,7 @@ _CALLS: Final = ("seccomp", "no_new_privs", "namespaces")
 
 @dataclass(frozen=True)
 class Docker(Backend):
-    """A container of an engine's, and the locks of ``guest.confine``, all of them required."""
+    """A container, and the locks of ``guest.confine``, all of which are required."""
 
     engine: str = "auto"
     runtime: str = ""
@@ -84,7 +84,7 @@ class Docker(Backend):
     name = "docker"
     locks = ("namespaces", "container", *Landlock.locks)
     wraps = stays = True
-    # Its network is the engine's, in which nobody here may change anything.
+    # A container's network is the engine's. This user may not change anything in it.
     adds_addresses = False
     falls_back = False
     declarations: ClassVar[Mapping[str, Declare]] = {
@@ -108,7 +108,7 @@ class Docker(Backend):
         return Docker(policy.container_engine, policy.container_runtime, policy.container_image)
 
     def glance(self) -> Support:
-        """Look for the engine's program, and at what Landlock looks at; ask nobody."""
+        """Look for the engine's program, and at Landlock. The engine is not asked."""
         try:
             find_engine(self.engine, os.environ)
         except EngineError as missing:
@@ -116,18 +116,18 @@ class Docker(Backend):
         return Landlock().glance()
 
     def why_no_list(self) -> str:
-        """Return nothing: a container without a network has a loopback device."""
+        """Return "": even a container without a network has a loopback device."""
         return ""
 
     def why_no_ports(self) -> str:
-        """Return that the engine makes the network: this user can't enter it."""
+        """Return that the engine makes the network, which this user can't enter."""
         return "a container's network is the engine's"
 
     def probe(self) -> Support:
-        """Take the locks in a real container and look whether they hold."""
-        found = self.glance()
-        if not found.usable:
-            return found
+        """Take the locks in a real container, in which a process looks whether they hold."""
+        support = self.glance()
+        if not support.usable:
+            return support
         try:
             with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
                 return self._probe_in(Path(os.path.realpath(folder)))
@@ -137,8 +137,9 @@ class Docker(Backend):
             return unprobed(f"{self.engine} could not be tried: {error}", usable=False)
 
     def _probe_in(self, folder: Path) -> Support:
-        """Return what a container says. Raises EngineError, OSError, SubprocessError."""
-        hidden, scratch = folder / "hidden", folder / "scratch"
+        """Run the probe in a container. Raises EngineError, OSError, SubprocessError."""
+        hidden = folder / "hidden"
+        scratch = folder / "scratch"
         hidden.touch()
         scratch.mkdir()
         bounds = Bounds(str(scratch), 1 << 20, 1 << 29, 64)
@@ -158,15 +159,15 @@ class Docker(Backend):
 
     @contextlib.contextmanager
     def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
-        """Yield the command that starts ``argv`` in a container that sees ``view`` alone.
+        """Yield the command that starts ``argv`` in a container that sees only ``view``.
 
-        It reads from a file what the container is to be. ``argv`` is a zygote's: behind ``-c`` and
-        its program comes the number of the zygote's descriptor. Raises OSError.
+        The command reads the container's specification from a file. ``argv`` is a zygote's command:
+        the number of the zygote's descriptor comes after ``-c`` and its program. Raises OSError.
         """
         control = argv[list(argv).index("-c") + 2]
         try:
             spec = self._spec(argv, view)
-        except EngineError as gone:  # since it was looked for
+        except EngineError as gone:  # it was there when ``glance`` looked
             raise FileNotFoundError(errno.ENOENT, str(gone)) from None
         program = (
             "import sys; sys.path[:] = sys.argv[sys.argv.index('-c', 1) + 4:];"
@@ -178,7 +179,7 @@ class Docker(Backend):
             yield [sys.executable, *options, str(fd), control, *argv]
 
     def _spec(self, argv: Sequence[str], view: View) -> ContainerSpec:
-        """Return what the container is to be. Raises EngineError."""
+        """Return the specification of the container. Raises EngineError."""
         bounds = view.bounds
         return ContainerSpec(
             engine=find_engine(self.engine, os.environ),
@@ -195,7 +196,7 @@ class Docker(Backend):
         )
 
     def fingerprint(self) -> str:
-        """Return which image is run, by what, and where that is; asks the engine."""
+        """Return what identifies the engine, the runtime and the image. Asks the engine."""
         try:
             engine = find_engine(self.engine, os.environ)
             name = self.image or EMPTY_IMAGE
@@ -207,19 +208,19 @@ class Docker(Backend):
         return f"{engine.identity()}, runtime {self.runtime or 'default'}, image {image}"
 
     def mounted(self, view: View) -> tuple[str, ...]:
-        """Return all of it but the scratch folder, which is memory: engines follow links."""
+        """Return all of them, because engines follow links, except the scratch folder in memory."""
         own = view.bounds.scratch if view.bounds else None
         return tuple(path for path in view.movable if path != own)
 
     def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
-        """Return the scratch folder, which is memory, and its size."""
+        """Return the scratch folder, which lies in memory, with its size."""
         bounds = view.bounds
         if bounds is None or bounds.scratch_bytes is None:
             return ()
         return ((bounds.scratch, bounds.scratch_bytes),)
 
     def unseen(self, view: View) -> tuple[str, ...]:
-        """Return names that are here, and that are nowhere in a container that sees ``view``."""
+        """Return names that exist here, and not in a container that sees ``view``."""
         shown = [*view.readable, *view.writable, *view.devices, *view.names, *_ITS_OWN, "/run"]
         return names_apart_from(shown, filter(os.path.lexists, view.masked))
 
@@ -228,19 +229,19 @@ class Docker(Backend):
 
 
 def mounts(argv: Sequence[str], view: View) -> list[Mount]:
-    """Return the places to mount and the engine's words for each.
+    """Return the paths to mount at, each with the engine's options for it.
 
-    They are sorted by depth: what is above is there before what is beneath. An engine makes no
-    links, so where a name leads through one, what that leads to is mounted at the name as well.
+    They are sorted so that a folder is mounted before what lies beneath it. An engine makes no
+    links, so if a name leads through a link, the target is mounted at that name as well.
     """
     made: dict[str, tuple[str, ...]] = {}
-    # Where there are neighbours, the engine makes one that says where they are.
+    # If there are neighbours, the engine makes an /etc/hosts that says where they are.
     readable = [path for path in view.readable if path != _HOSTS or not view.neighbours]
     roots = outermost([*readable, *canonical([argv[0]])])
-    if "/" in roots:  # can't be mounted, so what is in it is
-        roots = tuple(sorted(one.path for one in os.scandir("/") if not one.is_symlink()))
+    if "/" in roots:  # "/" itself can't be mounted, so its entries are
+        roots = tuple(sorted(entry.path for entry in os.scandir("/") if not entry.is_symlink()))
     for path in roots:
-        # A root that lies in one that is written to is both.
+        # A read root that lies in a write root is part of that one.
         if not _is_its_own(path) and not _is_in(path, view.writable):
             made[path] = _bind(path, path, "readonly")
     known = tuple(made)
@@ -254,13 +255,13 @@ def mounts(argv: Sequence[str], view: View) -> list[Mount]:
             made[path] = _mask(path)
     for path in view.writable:
         made[path] = _bind(path, path)
-    if view.bounds:  # also where it lies in what is writable: it has a size
-        # Memory that goes with the container. All in it may write there, who are one user.
+    if view.bounds:  # even if it lies in a writable folder, because it has a size
+        # Memory that ends with the container. All its processes may write there; they are one user.
         size = view.bounds.scratch_bytes
         words = [] if size is None else [f"tmpfs-size={size}"]
         scratch = view.bounds.scratch
         made[scratch] = _mount("type=tmpfs", f"dst={scratch}", "tmpfs-mode=1777", *words)
-    return sorted(made.items(), key=lambda one: one[0].split("/"))
+    return sorted(made.items(), key=lambda entry: entry[0].split("/"))
 
 
 def _is_in(path: str, roots: Iterable[str]) -> bool:
@@ -283,7 +284,7 @@ def _mask(path: str) -> tuple[str, ...]:
 
 
 def _mount(*words: str) -> tuple[str, ...]:
-    """Return the option; its words are fields of CSV, since paths may have commas."""
+    """Return the option for a mount. Its words are fields of CSV, because paths may have commas."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(words)
     return "--mount", line.getvalue()

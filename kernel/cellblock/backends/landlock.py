@@ -1,13 +1,13 @@
-"""Landlock and a system call filter: the guest locks itself, nothing wraps the zygote.
+"""Backend landlock: the guest locks itself by Landlock and a system call filter. Nothing wraps it.
 
-Contract: files outside the roots can't be opened, nothing is connected unless network_access is
-True, no process is started unless subprocess_execution is, and no other process is signalled. Under
-a list of addresses guests have a network of their own, in which listed hosts are neighbours.
+Contract: files outside the roots can't be opened. No connection is made unless network_access is
+True, and no process is started unless subprocess_execution is. No other process is signalled. With
+a list of addresses, guests have a network of their own in which the listed hosts are neighbours.
 Gap: names, sizes and times of files outside the roots can be seen, and where links lead.
 
 The locks are those of ``guest.confine``, which ``bubblewrap`` and ``docker`` require as well. A
-probe takes them in a child process, which then looks whether they hold; ``probe_argv`` is that
-probe as a program, for a wrapper to start.
+probe takes them in a child process, which then looks whether they hold. ``probe_argv`` returns that
+probe as a command, which a wrapper can start.
 """
 
 from __future__ import annotations
@@ -49,27 +49,29 @@ if TYPE_CHECKING:
 
     from cellblock.policy.model import Policy
 
-#: Linux with Landlock, and the architectures that ``guest.confine`` has a table for.
+#: The oldest Linux with Landlock, and the architectures for which ``guest.confine`` has a table.
 OLDEST: Final = (5, 13)
 ARCHITECTURES: Final = ("aarch64", "x86_64")
 _NO_LANDLOCK: Final = (
     "this OS kernel has no Landlock, or it is not switched on: boot with lsm=landlock,…"
 )
-#: landlock_create_ruleset(2), which has one number everywhere, and what has it tell the ABI.
-_CREATE_RULESET, _VERSION = 444, 1
+#: The number of landlock_create_ruleset(2), the same on all architectures, and the flag with which
+#: it returns the ABI.
+_CREATE_RULESET = 444
+_VERSION = 1
 
 _FILES: Final = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS: Final = ("seccomp", "no_new_privs")
 
-#: What a probe has to see hold: an attempt of each fails, and its positive control succeeds.
+#: The attempts that a probe must see fail, while their positive controls succeed.
 _TO_WITNESS: Final = tuple(probe.name for probe in PROBES if probe.at_start is not None)
-#: Seconds that a probe's child may take; it takes about three milliseconds.
+#: Seconds that a probe's child may take. It takes about 3 ms.
 PATIENCE: Final = 2.0
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 
 
 def denied_paths(mechanism: str, locks: tuple[str, ...]) -> Callable[[Policy], Declaration]:
-    """Declare ``read_deny_paths``: there is a hole where a root had to be cut around one."""
+    """Return the declaration of ``read_deny_paths``, with a hole if a root must be cut."""
 
     def declare(policy: Policy) -> Declaration:
         if splits_roots(policy):
@@ -86,10 +88,10 @@ def _processes(policy: Policy) -> Declaration:
 
 
 def _memory(policy: Policy) -> Declaration:
-    beyond = "scratch_max_bytes, and a quarter MiB for each of max_open_files in each process"
+    bound = "scratch_max_bytes, and a quarter MiB for each of max_open_files in each process"
     bounds = [policy.scratch_max_bytes, policy.max_open_files]
     if policy.subprocess_execution:
-        beyond += (
+        bound += (
             "; what processes that a cell starts take in a tenth of a second, between cells in a "
             "second"
         )
@@ -97,24 +99,24 @@ def _memory(policy: Policy) -> Declaration:
     return holds_within(
         "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
         "the host kills a guest that it sees to hold an eighth more",
-        beyond,
+        bound,
         known=None not in bounds,
         locks=("rlimits", "seccomp"),
     )
 
 
 def _scratch(policy: Policy) -> Declaration:
-    beyond = (
+    bound = (
         "what is written in a tenth of a second, and in each process max_file_size for each of "
         "max_open_files, and of 65,530 mappings, in files that were removed"
     )
     bounds = [policy.max_open_files, policy.max_file_size]
     bounds += [policy.max_processes] if policy.subprocess_execution else []
-    return holds_within(SUMMED_SCRATCH, beyond, known=None not in bounds, locks=("rlimits",))
+    return holds_within(SUMMED_SCRATCH, bound, known=None not in bounds, locks=("rlimits",))
 
 
 class Landlock(Backend):
-    """The locks of ``guest.confine``, all of them required."""
+    """The locks of ``guest.confine``, all of which are required."""
 
     name = "landlock"
     stages = True
@@ -137,7 +139,7 @@ class Landlock(Backend):
             locks=_FILES,
         ),
         "read_deny_paths": denied_paths("Landlock: no rule covers them", _FILES),
-        # Who lays layers has namespaces.
+        # A zygote that lays layers has namespaces, so it makes a network, too.
         "network_access": own_network(
             "", _CALLS, own=lambda policy: policy.filesystem_staged_roots
         ),
@@ -146,7 +148,7 @@ class Landlock(Backend):
     }
 
     def glance(self) -> Support:
-        """Look at the architecture and whether the OS kernel has Landlock; take no lock."""
+        """Look at the architecture, and whether the OS kernel has Landlock. Take no lock."""
         machine = os.uname()
         if machine.sysname != "Linux" or _version(machine.release) < OLDEST:
             return unprobed("needs Linux 5.13 or later", usable=False)
@@ -157,21 +159,21 @@ class Landlock(Backend):
         return unprobed("left to the guest's report", usable=True)
 
     def why_no_list(self) -> str:
-        """Return why no network namespace can be made."""
+        """Return why no network namespace can be made, or ""."""
         return networks.why_not(self)
 
     def why_no_ports(self) -> str:
-        """Return why no network namespace can be made; the host enters any that is made."""
+        """Return why no network namespace can be made, or "". The host can enter each."""
         return networks.why_not(self)
 
     def probe(self) -> Support:
-        """Take the locks in a child and look whether they hold."""
-        found = self.glance()
-        return support_from(_ask_child(_probe_plan(self.locks))) if found.usable else found
+        """Take the locks in a child process, which looks whether they hold."""
+        support = self.glance()
+        return support_from(_ask_child(_probe_plan(self.locks))) if support.usable else support
 
 
 def _missing() -> str:
-    """Ask the OS kernel for Landlock's ABI, as guests do; return what is missing, or nothing."""
+    """Ask the OS kernel for Landlock's ABI, as guests do; return what is missing, or ""."""
     try:
         import ctypes  # noqa: PLC0415 - not every Python was built with it
     except ImportError:
@@ -181,43 +183,46 @@ def _missing() -> str:
 
 
 def _version(release: str) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", release)
-    return tuple(map(int, found.groups())) if found else (0, 0)
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return tuple(map(int, match.groups())) if match else (0, 0)
 
 
 # --- the probe --------------------------------------------------------------------------------
 
 
 def support_from(answer: LockReport | str) -> Support:
-    """Return what a probe's report is worth, or why there is none."""
+    """Return the support that a probe's report gives. A text says why there is no report."""
     if isinstance(answer, str):
         return unprobed(answer, usable=False)
-    seen = filter(None, answer.achieved.get("witness", "").split(", "))
+    witnessed_names = filter(None, answer.achieved.get("witness", "").split(", "))
     landlock = answer.achieved.get("landlock", "").replace(",", "").split()
     abi = int(landlock[1]) if landlock[:1] == ["ABI"] else 0
-    return msgspec.structs.replace(witnessed(seen, _TO_WITNESS), abi=abi, report=answer)
+    return msgspec.structs.replace(witnessed(witnessed_names, _TO_WITNESS), abi=abi, report=answer)
 
 
 def probe_argv(
     locks: tuple[str, ...], unseen: tuple[str, ...], bounded: tuple[tuple[str, int], ...] = ()
 ) -> list[str]:
-    """Return the program that takes ``locks`` behind a wrapper and prints a report.
+    """Return the command that takes ``locks`` behind a wrapper and prints a report.
 
-    Beside them it looks that ``unseen`` is not there and that ``bounded`` holds no more than it may
-    (``Plan`` says of each what it is). ``printed_answer`` reads what it prints.
+    It also makes sure that the names ``unseen`` are not there and that the folders ``bounded`` hold
+    no more than they may (``Plan`` explains both). ``printed_answer`` reads its output.
     """
     plan = msgspec.json.encode(_probe_plan(locks, unseen, bounded)).decode()
     return trial_argv(__name__, "run_probe", plan)
 
 
 def run_probe(plan: str) -> None:
-    """Have a child take the locks of ``plan``, and print its report. Runs behind a wrapper."""
+    """Have a child process take the locks of ``plan``; print its report.
+
+    Runs behind a wrapper.
+    """
     report = _ask_child(msgspec.json.decode(plan, type=Plan))
     os.write(1, msgspec.json.encode(report))
 
 
 def printed_answer(printed: bytes) -> LockReport | str:
-    """Return the report that ``run_probe`` has printed, or why there is none."""
+    """Return the report that ``run_probe`` printed, or a text that says why there is none."""
     try:
         return msgspec.json.decode(printed[:_MAX_ANSWER_BYTES], type=LockReport | str)
     except msgspec.MsgspecError as error:
@@ -234,7 +239,7 @@ def _probe_plan(
 
 
 def _ask_child(plan: Plan) -> LockReport | str:
-    """Return the child's report, or why there is none."""
+    """Fork a child that takes the locks; return its report, or why there is none."""
     ours, theirs = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
@@ -250,7 +255,7 @@ def _ask_child(plan: Plan) -> LockReport | str:
 
 
 def _confine_and_report(plan: Plan, out: int) -> NoReturn:
-    """Confine this child, write its report, end. Never returns into the parent's code."""
+    """Confine this child, write its report and exit, never returning into the parent's code."""
     status = 1
     try:
         from cellblock.guest.confine import ConfineError, confine  # noqa: PLC0415 - Linux alone
@@ -265,7 +270,7 @@ def _confine_and_report(plan: Plan, out: int) -> NoReturn:
 
 
 def _read_all(fd: int, pid: int) -> bytes:
-    """Read to the end of the pipe; kill a child that takes too long. Raises TimeoutError."""
+    """Read the pipe to its end. Kill a child that takes too long, and raise TimeoutError."""
     deadline = time.monotonic() + PATIENCE
     data = b""
     while len(data) < _MAX_ANSWER_BYTES:

@@ -1,9 +1,9 @@
-"""From a policy's staged roots to layers that a zygote lays, and whether that works here.
+"""The layers that a zygote lays over a policy's staged roots, and whether that works here.
 
-What cells write beneath a staged root lies in a folder of the session's, in the folder of
-``changes_folder``. Whether the OS kernel lets this user mount overlays over such a folder is tried
-once: in a process behind the backend that cells will be behind, which writes a file there and looks
-where it landed. That it works is remembered until the machine starts anew.
+A layer is an overlay. What cells write beneath a staged root lands in a folder of the session, in
+``changes_folder``. Whether the OS kernel lets this user mount overlays is tried once: by a process
+behind the backend that cells will be behind, which writes a file there and looks where it landed.
+If that works it is remembered until the machine is started anew.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cellblock.backends.base import Backend
     from cellblock.policy.model import Policy
 
-#: Seconds that a trial may take; it takes about a tenth of one.
+#: Seconds that a trial may take. It takes about 0.1 s.
 _PATIENCE: Final = 10.0
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _WORKS: Final = "works"
@@ -47,14 +47,14 @@ def make_layers(
 ) -> tuple[Layer, ...]:
     """Return the layers of a session, and make their folders. Raises PolicyError.
 
-    They are named like the ``scratch`` folder, which no other session has. With ``home``, cells'
-    home folder is one, too, if there is any other.
+    The folders are named like the ``scratch`` folder, which no other session has. With ``home``, if
+    there is any layer, there is also one for the cells' home folder.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     roots = plan.roots(policy.filesystem_staged_roots, fill)
     denied = plan.denied(policy, private=private)
     imported = plan.canonical(plan.started_unconfined(tuple(plan.interpreter())))
-    made = []
+    layers = []
     read = plan.roots(policy.filesystem_read_roots, fill)
     later = tuple(_missing_secrets(policy, project))
     readable = [root for root in roots if any(within(root, other) for other in read)]
@@ -64,12 +64,12 @@ def make_layers(
             remedy = "Start the kernel in another folder, or take the root out."
             raise policy.error(what, "filesystem_staged_roots", root, remedy)
         folder = f"{changes_folder()}/{scratch_name(scratch)}/{number}"
-        with contextlib.suppress(OSError):  # whoever lays it says so
-            # Nobody else's: cells may give what is in it any mode.
+        with contextlib.suppress(OSError):  # the trial or the zygote will report that
+            # For this user alone, because cells may give the files in it any mode.
             os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
             for name in (UPPER, WORK):
                 os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
-        made.append(
+        layers.append(
             Layer(
                 root=root,
                 folder=folder,
@@ -78,35 +78,36 @@ def make_layers(
             )
         )
     users = os.path.realpath(os.path.expanduser("~"))
-    if home and made and os.path.isdir(users) and users != "/":
-        made.append(_of_home(users, scratch, (*roots, *read), (*denied, *later)))
-    return tuple(made)
+    if home and layers and os.path.isdir(users) and users != "/":
+        layers.append(_of_home(users, scratch, (*roots, *read), (*denied, *later)))
+    return tuple(layers)
 
 
 def _of_home(home: str, scratch: Path, shown: Sequence[str], denied: Sequence[str]) -> Layer:
     """Return the layer of the cells' home folder, and make its folders.
 
-    Nothing of the user's home is below it but links to what cells are granted there (``shown``), by
-    the names that it has for the user: so ``~/lab/x.csv`` is the project's file.
+    Below this layer there are only links to the paths in the user's home that cells are granted
+    (``shown``), under the names that they have there. So ``~/lab/x.csv`` is the project's file.
     """
-    place, folder = f"{scratch}/{HOME}", f"{changes_folder()}/{scratch_name(scratch)}/{HOME}"
+    folder_as_seen = f"{scratch}/{HOME}"
+    folder = f"{changes_folder()}/{scratch_name(scratch)}/{HOME}"
     granted = [root for root in plan.outermost(shown) if within(root, home) and root != home]
-    with contextlib.suppress(OSError):  # whoever lays it says so
-        os.makedirs(place, mode=0o700, exist_ok=True)
+    with contextlib.suppress(OSError):  # the trial or the zygote will report that
+        os.makedirs(folder_as_seen, mode=0o700, exist_ok=True)
         for name in (UPPER, WORK):
             os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
         for root in granted:
-            link = f"{place}{root.removeprefix(home)}"
+            link = f"{folder_as_seen}{root.removeprefix(home)}"
             os.makedirs(os.path.dirname(link), mode=0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.symlink(root, link)
-    # What is hidden in the home folder (.ssh) is not listed there, and needs no whiteout.
+    # Hidden entries of the home folder (such as .ssh) have no link here, so nothing hides them.
     hidden = [path for path in _beneath(home, (*denied, *granted)) if not path.startswith(".")]
-    return Layer(root=place, folder=folder, hidden=tuple(hidden), kept_in=home)
+    return Layer(root=folder_as_seen, folder=folder, hidden=tuple(hidden), kept_in=home)
 
 
 def cover(layers: Iterable[Layer], policy: Policy, private: Sequence[Path]) -> tuple[Layer, ...]:
-    """Return layers that cover what a narrower policy denies and they do not hide yet."""
+    """Return the layers, covering also what a narrower policy denies and they don't hide yet."""
     denied = plan.denied(policy, private=private)
 
     def new(layer: Layer) -> Iterator[str]:
@@ -122,9 +123,9 @@ def cover(layers: Iterable[Layer], policy: Policy, private: Sequence[Path]) -> t
 
 
 def _missing_secrets(policy: Policy, project: Path) -> Iterator[str]:
-    """Yield names of secrets that nothing has yet, in the notebook's folder and those above.
+    """Yield the paths of secrets that don't exist yet, in the project's folder and those above.
 
-    There programs look for them; those that are there are denied by their paths.
+    Programs look for secrets there. Secrets that exist are denied by their paths.
     """
     names = names_without_wildcards(policy.read_deny_paths)
     for folder in (project, *project.parents):
@@ -132,16 +133,16 @@ def _missing_secrets(policy: Policy, project: Path) -> Iterator[str]:
 
 
 def _beneath(root: str, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the outermost of ``paths`` beneath a root, from there."""
+    """Return the outermost of ``paths`` beneath a root, relative to it."""
     inside = plan.outermost(path for path in paths if within(path, root) and path != root)
     return tuple(path[len(root.rstrip("/")) + 1 :] for path in inside)
 
 
 def why_not(layers: Sequence[Layer], backend: Backend, written: Sequence[str]) -> str:
-    """Return why these layers can't be laid behind a backend; empty where they can.
+    """Return why these layers can't be laid behind a backend, or "".
 
-    ``written`` are folders that are written to as they are. A layer would cover those in its root,
-    and from those above it cells could put another folder in its place.
+    ``written`` are folders that cells write to directly. A layer would cover such a folder in its
+    root, and from such a folder above the root cells could put another folder in its place.
     """
     for layer in layers:
         for folder in (*written, layer.folder):
@@ -159,9 +160,10 @@ def why_not(layers: Sequence[Layer], backend: Backend, written: Sequence[str]) -
 
 
 def receives_mounts() -> bool:
-    """Whether what is mounted later elsewhere comes to namespaces made here (proc(5), mountinfo).
+    """Whether later mounts elsewhere propagate to namespaces made here (proc(5), mountinfo).
 
-    There cells set no modes, owners and times under Landlock alone (``guest.confine.layer.seal``).
+    If so, cells can't set modes, owners and times under Landlock alone
+    (``guest.confine.layer.seal``).
     """
     try:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
@@ -171,18 +173,19 @@ def receives_mounts() -> bool:
 
 
 def _circumstances(layer: Layer, backend: Backend) -> str:
-    """Return a name for all that the answer depends on."""
+    """Return a name for the circumstances on which the answer depends."""
     try:
         boot = Path(_BOOT).read_text("ascii")
         devices = [os.stat(path).st_dev for path in (layer.root, layer.folder)]
     except OSError as error:
-        boot, devices = str(error), []
+        boot = str(error)
+        devices = []
     facts = (boot, os.uname().release, os.getuid(), backend.name, backend.fingerprint(), devices)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
 def _try(layer: Layer, backend: Backend) -> str:
-    """Have a process lay such a layer and write a file there."""
+    """Have a process lay such a layer and write a file there; return "works", or why not."""
     folder = f"{os.path.dirname(layer.folder)}/trial"
     try:
         for name in (UPPER, WORK):
@@ -192,8 +195,8 @@ def _try(layer: Layer, backend: Backend) -> str:
         view = plan.interpreter_view(writable=(layer.root, os.path.dirname(layer.folder)))
         with backend.command(argv, view) as command:
             ran = run_trial(command, _PATIENCE)
-        said = (ran.stdout or ran.stderr).decode(errors="replace").strip()
-        return said[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"
+        answer = (ran.stdout or ran.stderr).decode(errors="replace").strip()
+        return answer[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"
     except (OSError, ValueError, BackendError) as error:
         return str(error)
     finally:

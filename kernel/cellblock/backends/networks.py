@@ -1,7 +1,7 @@
 """Whether a session can have a network of its own here, with listed hosts as neighbours in it.
 
-What that takes of the OS kernel (``guest.confine.own_network``) is tried once, in a process behind
-the backend that cells will be behind. That it works is remembered until the machine starts anew.
+That is tried once (``guest.confine.own_network``), in a process behind the backend that cells will
+be behind. If it works that is remembered until the machine is started anew.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cellblock.policy.folders import cache_folder
 if TYPE_CHECKING:
     from cellblock.backends.base import Backend
 
-#: Seconds that a trial may take; it takes about a tenth of one.
+#: Seconds that a trial may take. It takes about 0.1 s.
 _PATIENCE: Final = 10.0
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _HOSTS: Final = "/etc/hosts"
 _WORKS: Final = "works"
 _MOST_SAID: Final = 300
-#: What forbids it, where it is forbidden.
+#: What may forbid such a network, for the user to look at.
 _SETTINGS: Final = (
     "see user.max_user_namespaces, user.max_net_namespaces, kernel.unprivileged_userns_clone, "
     "kernel.apparmor_restrict_unprivileged_userns, and the container's system call filter"
@@ -39,20 +39,20 @@ _SETTINGS: Final = (
 
 @cache
 def why_not(backend: Backend) -> str:
-    """Return why sessions can't have such a network behind a backend; empty where they can."""
-    kept = Path(cache_folder(), f"network-{_circumstances(backend)}")
-    if kept.exists():
+    """Return why sessions can't have such a network behind a backend, or ""."""
+    marker = Path(cache_folder(), f"network-{_circumstances(backend)}")
+    if marker.exists():
         return ""
     if (answer := _try(backend)) != _WORKS:
         return f"no network namespace can be made here ({answer}): {_SETTINGS}"
     with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.touch()
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
     return ""
 
 
 def _circumstances(backend: Backend) -> str:
-    """Return a name for all that the answer depends on."""
+    """Return a name for the circumstances on which the answer depends."""
     try:
         boot = Path(_BOOT).read_text("ascii")
     except OSError as error:
@@ -62,17 +62,17 @@ def _circumstances(backend: Backend) -> str:
 
 
 def _try(backend: Backend) -> str:
-    """Have a process make such a network and connect in it."""
+    """Have a process make such a network and connect in it; return "works", or why not."""
     try:
         with tempfile.TemporaryDirectory(prefix="cellblock-") as folder:
-            place = os.path.realpath(folder)
-            argv = trial_argv("cellblock.guest.confine.own_network", "run_trial", place)
-            view = interpreter_view(writable=(place,))
+            folder_path = os.path.realpath(folder)
+            argv = trial_argv("cellblock.guest.confine.own_network", "run_trial", folder_path)
+            view = interpreter_view(writable=(folder_path,))
             readable = (*view.readable, os.path.realpath(_HOSTS))
             view = structs.replace(view, readable=readable, names=(*view.names, _HOSTS))
             with backend.command(argv, view) as command:
                 ran = run_trial(command, _PATIENCE)
     except (OSError, ValueError, BackendError) as error:
         return str(error)
-    said = (ran.stdout or ran.stderr).decode(errors="replace").strip()
-    return said[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"
+    answer = (ran.stdout or ran.stderr).decode(errors="replace").strip()
+    return answer[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"

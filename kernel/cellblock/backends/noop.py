@@ -1,4 +1,4 @@
-"""No enforcement: the policy is audited, not kept. The host warns once, on first use."""
+"""Backend noop: the policy is audited, not enforced. The host warns once, on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Noop(Backend):
-    """Takes no lock and wraps nothing; only what the host does holds."""
+    """Takes no lock and wraps nothing. Only what the host itself does holds."""
 
     name = "noop"
     locks = ()
@@ -39,7 +39,7 @@ class Noop(Backend):
     }
 
     def glance(self) -> Support:
-        """Return at once: there is nothing to try."""
+        """Return a usable support at once, because there is nothing to try."""
         return unprobed("enforces nothing", usable=True)
 
     probe = glance

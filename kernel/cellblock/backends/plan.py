@@ -1,15 +1,16 @@
-"""From a policy to what guests must lock (``make_plan``) and their zygote sees (``make_view``).
+"""The plan of what guests must lock (``make_plan``), and the view of what their zygote sees.
 
-The host decides all of this before a guest exists. It works on canonical paths, without links. A
-policy's paths are canonical already and are not resolved again, since cells may have put links in
-their place; the machine's own are resolved here. The guest follows no link when it grants them.
+``host.session.config`` makes both from a policy, before a guest exists. They contain canonical
+paths, without links. A policy's paths are canonical already and are not resolved again, because
+cells may have put links in their place; the machine's own paths are resolved here. The guest
+follows no link when it grants them.
 
-Landlock has no deny rule, so a denied path is left out (``cut_out``): a root with one beneath it is
-replaced by that root's entries, all but the one that leads there, level by level. So entries that
-are made later directly in such a folder are not readable, and the folder can't be listed. A hard
-link to a denied file elsewhere beneath a root is not recognised, which is disclosed as a hole of
-``read_deny_paths``. A root with nothing beneath it but what is denied by its name can
-be listed: names of secrets are no secrets.
+Landlock has no deny rule, so a denied path is left out (``cut_out``): a root with a denied path
+beneath it is replaced by all its entries except the one that leads to that path, level by level. So
+entries that are made later directly in such a folder are not readable, and the folder can't be
+listed. A hard link to a denied file elsewhere beneath a root is not recognised, which is disclosed
+as a hole of ``read_deny_paths``. A root beneath which only files are denied by their names can be
+listed all the same: the names of secrets are not secret.
 """
 
 from __future__ import annotations
@@ -43,35 +44,37 @@ if TYPE_CHECKING:
     from cellblock.errors import PolicyError
     from cellblock.policy.model import Policy
 
-#: Fields of a policy that are limits of the guest's own.
+#: Fields of a policy that are limits which the guest sets itself.
 GUEST_LIMITS: Final = Limits.__struct_fields__
-#: Rules that one root may become. Landlock takes 32 µs for each whenever a guest starts anew, and a
-#: kernel's first start about 100 µs, with looking for them and sending them: 20,000 take 2 s.
+#: Rules that one root may become. For each rule Landlock needs 32 µs whenever a guest starts anew,
+#: and a kernel's first start needs about 100 µs, including looking for the path and sending it. So
+#: 20,000 rules take 2 s.
 MAX_EXPANSION: Final = 20_000
-#: Bytes of all paths of a plan: a sixth of a frame (``wire.frames.MAX_FRAME``), in which it is sent
-#: beside inputs and an environment. 20,000 rules take half of that where a path has a hundred
-#: bytes; it may have 4,096.
+#: Bytes of all paths of a plan: a sixth of a frame (``wire.frames.MAX_FRAME``), in which the plan
+#: is sent beside inputs and an environment. 20,000 rules take half of that if each path has a
+#: hundred bytes; a path may have 4,096.
 MAX_PLAN_BYTES: Final = 4 * 2**20
-#: Denied paths that are mounted over. bwrap takes 9,000 words, three for each of these, and the OS
-#: kernel longer for each the more there are: six seconds for 2,000.
+#: Denied paths that are mounted over. bwrap takes 9,000 words, three for each of these. For the OS
+#: kernel each takes longer the more there are: 2,000 take six seconds.
 MAX_MASKS: Final = 2_500
 
-#: Libraries measure processes there: readable where it shows those of a PID namespace alone. No
-#: rule of Landlock's tells processes to come from all else that is there: the backend leaves
-#: ``PROC_FILES`` of that.
+#: The folder in which libraries measure processes. It is readable only if it shows the processes of
+#: a PID namespace alone. No rule of Landlock can tell future processes from everything else that is
+#: in this folder, so the backend leaves only ``PROC_FILES`` of the rest.
 PROC: Final = "/proc"
-#: Bytes of shared memory where memory has no limit.
+#: Bytes of shared memory if the policy sets no limit on memory.
 _LEAST_SHM: Final = 64 * 2**20
 
-#: Above ``scratch_max_bytes`` by this part, and this many bytes, there is no time left for an
-#: interrupt.
-_FAR_PART, _FAR_BYTES = 4, 64 * 2**20
+#: A cell that exceeds ``scratch_max_bytes`` by this part, or by these bytes if that is more, is
+#: killed at once: there is no time left for an interrupt.
+_FAR_PART = 4
+_FAR_BYTES = 64 * 2**20
 
-#: What a zygote takes besides its guests, in bytes and in threads, those of ``preload`` too.
+#: What a zygote needs beside its guests, in bytes and in threads, including those of ``preload``.
 _ZYGOTE_BYTES: Final = 512 * 2**20
 _ZYGOTE_TASKS: Final = 32
 
-#: macOS's file systems find a name in any case and in any form of Unicode.
+#: Whether file systems find a name in any case and in any form of Unicode, as those of macOS do.
 _LOOSE_NAMES: Final = sys.platform == "darwin"
 #: MAXPATHLEN of macOS, in bytes.
 _MAX_PATH_BYTES: Final = 1_024
@@ -87,53 +90,57 @@ def make_plan(
     layers: tuple[Layer, ...] = (),
     pooled: bool = False,
 ) -> Plan:
-    """Return what the guest must lock under ``policy``; if ``pooled``, with others of a zygote's.
+    """Return the plan of what the guest must lock under ``policy``.
 
-    ``scratch`` and ``project``, both canonical, stand for ``{scratch}`` and ``{project}`` where the
-    policy still has them. ``private`` are places of the host's own (connection file, audit log)
-    that stay unreadable whatever the policy says. A backend that neither locks nor wraps gets an
-    empty plan. Raises PolicyError for a policy that can't be kept, also where that takes a plan of
-    more than ``MAX_PLAN_BYTES``: this is the one place that bounds what is sent of it.
+    ``scratch`` and ``project``, both canonical, replace ``{scratch}`` and ``{project}`` if the
+    policy still has these. ``private`` are paths of the host (connection file, audit log) that stay
+    unreadable whatever the policy says. ``pooled`` says that the zygote has guests of several
+    sessions. A backend that neither locks nor wraps gets an empty plan. Raises PolicyError for a
+    policy that can't be kept, also if its plan would have more than ``MAX_PLAN_BYTES``; no other
+    place bounds the plan.
     """
     if not (backend.locks or backend.wraps):
         return Plan()
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
     hiding = Plan(layers=layers)
-    every = _denied(policy, private, fill)
-    denied = hiding.not_hidden(every)
+    all_denied = _denied(policy, private, fill)
+    denied = hiding.not_hidden(all_denied)
     libraries = tuple(interpreter())
     write_roots = roots(policy.filesystem_write_roots, fill)
-    never = _never_writable(denied, libraries)
+    unwritable = _never_writable(denied, libraries)
     for root in write_roots:
         # The scratch folder may lie in a run-time folder that is otherwise private.
         ours = within(root, fill["{scratch}"])
-        _refuse_writable(root, never, policy, "filesystem_write_roots", ours=ours)
+        _refuse_writable(root, unwritable, policy, "filesystem_write_roots", ours=ours)
     staged: tuple[str, ...] = ()
     read = roots(policy.filesystem_read_roots, fill)
     for root in roots(policy.filesystem_staged_roots, fill):
-        laid = any(within(root, layer.root) for layer in layers)
-        if laid and any(within(root, other) for other in read):
-            # What is denied and not hidden, as in what Python imports from, is cut out of it.
+        is_laid = any(within(root, layer.root) for layer in layers)
+        if is_laid and any(within(root, other) for other in read):
+            # A denied path that the layer does not hide, for example in a folder that Python
+            # imports from, is cut out of the root.
             staged += cut_out(root, denied, policy)
-    own = policy.subprocess_execution and backend.namespaces
-    shared = own or (policy.subprocess_execution and bool(layers))
-    own_mounts = pooled and own and not layers and backend.separates_sessions
-    # Else they would share a network.
+    own_namespaces = policy.subprocess_execution and backend.namespaces
+    shared = own_namespaces or (policy.subprocess_execution and bool(layers))
+    own_mounts = pooled and own_namespaces and not layers and backend.separates_sessions
+    # With a list or ports, sessions of one zygote would share a network.
     own_mounts = own_mounts and not (has_list(policy) or policy.ports)
     readable = _readable(policy, fill, denied, libraries)
     plan = Plan(
-        read_roots=(*readable, *((PROC,) if own else ())),
+        read_roots=(*readable, *((PROC,) if own_namespaces else ())),
         listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(DEVICES),
         staged_roots=staged,
         layers=layers,
         apart=_are_apart(read, write_roots, layers, fill["{scratch}"]),
-        # Else bubblewrap has mounted one for all guests of the zygote.
-        shared_memory=_shared_memory(policy) if shared and (own_mounts or not own) else 0,
+        # Otherwise bubblewrap has mounted one /dev/shm for all guests of the zygote.
+        shared_memory=_shared_memory(policy)
+        if shared and (own_mounts or not own_namespaces)
+        else 0,
         own_mounts=own_mounts,
         network=policy.network_access is True,
-        # No lock tells hosts apart: those of the list are all that there is in guests' network.
+        # No lock tells hosts apart, so the guests' network has only the listed hosts in it.
         neighbours=_neighbours(policy, backend),
         subprocess=policy.subprocess_execution,
         limits=_limits(
@@ -147,41 +154,49 @@ def make_plan(
     )
     plan = msgspec.structs.replace(plan, **_sockets(policy, plan, backend))
     named = (*read, *write_roots, *(layer.root for layer in layers))
-    _refuse_large(plan, policy, every, named)
+    _refuse_large(plan, policy, all_denied, named)
     return plan
 
 
 def _limits(policy: Policy, *, staged: bool, kept: bool, memory: int) -> Limits:
-    """Return what the guest limits by itself.
+    """Return the limits that the guest sets itself.
 
-    An overlay copies a whole file of the project when a cell opens it for writing, where nobody
-    sees it until that is done. But Linux holds the process to its limit on files meanwhile. So
-    where cells write to nothing but layers and what is ``kept`` in the scratch folder, no file may
-    be larger than what they may have there altogether, or in the ``memory`` that processes share.
+    When a cell opens a file of the project for writing, the overlay copies the whole file to a
+    place where nobody sees it until that is done. Only the process's own limit on the size of files
+    (RLIMIT_FSIZE) holds meanwhile. So if cells write only to layers (``staged``) and to the scratch
+    folder (``kept``), no file may be larger than all that they may have in the scratch folder, or
+    in the ``memory`` that processes share.
     """
     limits = {field: getattr(policy, field) for field in GUEST_LIMITS}
-    largest, most = policy.max_file_size, policy.scratch_max_bytes
-    if staged and kept and most is not None:
-        end = max(scratch_end(most), memory)
-        limits["max_file_size"] = end if largest is None else min(largest, end)
+    file_max = policy.max_file_size
+    scratch_max = policy.scratch_max_bytes
+    if staged and kept and scratch_max is not None:
+        end = max(scratch_end(scratch_max), memory)
+        limits["max_file_size"] = end if file_max is None else min(file_max, end)
     return Limits(**limits)
 
 
 def scratch_end(bound: int) -> int:
-    """Return the bytes in the scratch folder, for a bound, with which a cell is killed at once."""
+    """Return the bytes in the scratch folder from which on a cell is killed at once.
+
+    ``bound`` is the policy's limit.
+    """
     return bound + max(bound // _FAR_PART, _FAR_BYTES)
 
 
 def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, Any]:
-    """Return whether the programs of a session reach each other, by which sockets, and who enters.
+    """Return the fields of the plan about sockets in the session's own network.
 
-    A zygote that lays layers has namespaces, and makes one for the network with them. A Unix socket
-    is named by a path, which no lock looks at: so there must be nobody else's to name.
+    These say whether the session's programs reach each other (``loopback``), also by Unix sockets
+    (``local_sockets``), whether the host can enter the network (``serves``), and to which ports
+    programs may bind (``bound``). A zygote that lays layers has namespaces, and makes one for the
+    network as well. A Unix socket is named by a path, which no lock looks at, so only the session's
+    own sockets may have a path there.
     """
     loopback = policy.subprocess_execution and not policy.network_access
     loopback = loopback and (backend.namespaces or bool(plan.layers))
     loopback = loopback or bool(plan.neighbours)
-    # What else the network is for, takes ports that no policy lists.
+    # If the network has another purpose, too, programs there use ports that no policy lists.
     alone = not loopback and policy.ports != "any"
     serves = bool(policy.ports) and not backend.why_no_ports()
     loopback = loopback or serves
@@ -190,47 +205,48 @@ def _sockets(policy: Policy, plan: Plan, backend: Backend) -> dict[str, Any]:
     return {"loopback": loopback, "local_sockets": local, "serves": serves, "bound": bound}
 
 
-#: Addresses of the loopback device's own, which listed names have in a session's network.
+#: The first of the loopback device's addresses that listed names get in a session's network.
 _MADE_UP: Final = ipaddress.IPv4Address("127.80.0.1")
 
 
 def _neighbours(policy: Policy, backend: Backend) -> tuple[Neighbour, ...]:
-    """Return the listed hosts as guests find them, where they can have a network of their own."""
+    """Return the listed hosts as guests find them, if guests can have a network of their own."""
     if not isinstance(policy.network_access, tuple) or not has_list(policy):
         return ()
     if backend.why_no_list():
         return ()
     listed = [parse_address(entry) for entry in policy.network_access]
-    taken = {each.literal for each in listed}
+    taken = {entry.literal for entry in listed}
     free = (address for number in count() if (address := _MADE_UP + number) not in taken)
-    names = dict.fromkeys(each.host for each in listed if each.literal is None)
+    names = dict.fromkeys(entry.host for entry in listed if entry.literal is None)
     made_up = {name: str(next(free)) for name in names if name != LOCALHOST}
-    found = dict[tuple[str, int], Neighbour]()
-    for each in listed:
-        name = "" if each.literal is not None else each.host
-        addresses: Iterable[str] = (made_up.get(each.host, each.host),)
+    neighbours = dict[tuple[str, int], Neighbour]()
+    for entry in listed:
+        name = "" if entry.literal is not None else entry.host
+        addresses: Iterable[str] = (made_up.get(entry.host, entry.host),)
         if name == LOCALHOST:
             addresses = LOOPBACK
-        for there in addresses:
-            if name or backend.adds_addresses or is_loopback(there):
-                neighbour = Neighbour(name=name, address=there, port=each.port)
-                found.setdefault((there, each.port), neighbour)
-    return tuple(found.values())
+        for target in addresses:
+            if name or backend.adds_addresses or is_loopback(target):
+                neighbour = Neighbour(name=name, address=target, port=entry.port)
+                neighbours.setdefault((target, entry.port), neighbour)
+    return tuple(neighbours.values())
 
 
 def _are_apart(
     read: Iterable[str], written: Iterable[str], layers: Sequence[Layer], scratch: str
 ) -> bool:
-    """Return whether what guests can open is the machine's, scratch, or seen through a layer.
+    """Return whether all roots lie in the scratch folder or in a layer.
 
-    A layer's files have locks and sockets of their own, which those of the folder below don't see.
+    A layer's files have locks and sockets of their own: nobody who uses the folder below the layer
+    sees these.
     """
     places = (scratch, *(layer.root for layer in layers))
     return all(any(within(root, place) for place in places) for root in (*read, *written))
 
 
 def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequence[str]) -> None:
-    """Raise PolicyError for a plan that is too large to be sent; ``named`` are its roots."""
+    """Raise PolicyError if a plan is too large to be sent. ``named`` are its roots."""
     sizes = Counter[str]()
     for path in _paths_of(plan):
         sizes[path] += len(os.fsencode(path))
@@ -238,12 +254,12 @@ def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequ
     if total > MAX_PLAN_BYTES:
         folder = _heaviest(sizes, total - MAX_PLAN_BYTES // 2)
         number = f"more than {MAX_PLAN_BYTES:,}"
-        what = f"can't be kept: to name what is beneath {folder} singly takes {number} bytes"
-        raise _unkept(what, folder, denied, named, policy)
+        problem = f"can't be kept: to name what is beneath {folder} singly takes {number} bytes"
+        raise _unkept(problem, folder, denied, named, policy)
 
 
 def _paths_of(plan: Plan) -> Iterator[str]:
-    """Yield every path of a plan that some list of it has."""
+    """Yield every path in the lists of a plan."""
     yield from (*plan.read_roots, *plan.write_roots, *plan.staged_roots, *plan.listed)
     for layer in plan.layers:
         yield from (layer.root, layer.folder)
@@ -253,9 +269,10 @@ def _paths_of(plan: Plan) -> Iterator[str]:
 
 
 def _heaviest(weights: Mapping[str, int], enough: int) -> str:
-    """Return the innermost folder beneath which paths weigh ``enough``.
+    """Return the innermost folder beneath which the paths together weigh ``enough``.
 
-    Its name can be shown, and be written in a policy: or that of a folder above is returned.
+    A folder whose name can't be printed, and so not be written in a policy, is left out in favour
+    of the one above.
     """
     levels = defaultdict[int, Counter[str]](Counter)
     for path, weight in weights.items():
@@ -271,7 +288,7 @@ def _heaviest(weights: Mapping[str, int], enough: int) -> str:
 
 
 def _can_be_listed(root: str, denied: Iterable[str], policy: Policy) -> bool:
-    """Whether a root was cut around what is denied by its name, and nothing else."""
+    """Whether a root was cut only because of files that are denied by their names."""
     beneath = [path for path in denied if within(path, root)]
     names = policy.read_deny_paths
     return bool(beneath) and all(pattern_beneath(path, (root,), names) for path in beneath)
@@ -280,10 +297,10 @@ def _can_be_listed(root: str, denied: Iterable[str], policy: Policy) -> bool:
 def _readable(
     policy: Policy, fill: dict[str, str], denied: Sequence[str], libraries: Sequence[str]
 ) -> tuple[str, ...]:
-    asked = roots(policy.filesystem_read_roots, fill)
-    granted = [path for root in asked for path in cut_out(root, denied, policy)]
-    # The policy's own denials count for default roots too; the host's private places are
-    # not beneath any of them, except /proc and /sys, of which single files are granted.
+    read_roots = roots(policy.filesystem_read_roots, fill)
+    granted = [path for root in read_roots for path in cut_out(root, denied, policy)]
+    # The policy's own denials apply to default roots, too. The host's private places don't lie
+    # beneath any of these, except in /proc and /sys, of which only single files are granted.
     by_policy = [path for path in _spelled(policy.read_deny_paths, fill) if path in denied]
     defaults = canonical(_default_names(policy, libraries))
     packages = canonical(package_paths(policy.allowed_modules, defaults))
@@ -293,7 +310,7 @@ def _readable(
 
 
 def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
-    """Return what is readable by default, as it is spelled."""
+    """Return the paths that are readable by default, as they are spelled."""
     tables = [SYSTEM]
     tables += [NETWORK] if policy.network_access is True else []
     tables += [CERTIFICATES] if policy.network_access else []
@@ -310,14 +327,14 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
 
 
 def splits_roots(policy: Policy) -> bool:
-    """Whether a denied path lies beneath something readable, so that a root has to be cut."""
+    """Whether a denied path lies beneath a readable root, so that this root must be cut."""
     defaults = canonical(_default_names(policy, interpreter()))
     readable = (*standing(policy.filesystem_read_roots), *defaults)
     return any(within(path, root) for path in denied_paths(policy) for root in readable)
 
 
 def preloaded(policy: Policy, plan: Plan) -> tuple[str, ...]:
-    """Return where what a zygote preloads lies, when guests under ``plan`` may not read that."""
+    """Return the paths of the packages that a zygote preloads and that its guests may not read."""
     return canonical(package_paths(_preloaded_packages(policy), plan.read_roots))
 
 
@@ -336,42 +353,42 @@ def make_view(
     project: Path,
     private: Sequence[Path] = (),
 ) -> View:
-    """Return what a zygote with a mount namespace of its own is to see, under the same ``plan``.
+    """Return what a zygote with a mount namespace of its own may see, under the same ``plan``.
 
-    Where the plan grants what is beside a denied path, the view has the whole root and masks the
-    denied path. Raises PolicyError where that takes more than ``MAX_MASKS``.
+    Where the plan grants the entries beside a denied path, the view has the whole root and masks
+    the denied path. Raises PolicyError if that takes more than ``MAX_MASKS`` masks.
     """
     fill = {"{scratch}": str(scratch), "{project}": str(project)}
-    asked = roots(policy.filesystem_read_roots, fill)
+    read_roots = roots(policy.filesystem_read_roots, fill)
     named = _default_names(policy, interpreter())
     defaults = canonical(named)
     imported = (*policy.allowed_modules, *_preloaded_packages(policy))
-    packages = tuple(package_paths(imported, (*asked, *defaults)))
+    packages = tuple(package_paths(imported, (*read_roots, *defaults)))
     shared = SHARED_MEMORY in plan.write_roots
 
-    def laid(path: str) -> bool:
+    def is_laid(path: str) -> bool:
         return any(within(path, layer.root) for layer in plan.layers)
 
-    denied = tuple(path for path in _denied(policy, private, fill) if not laid(path))
+    denied = tuple(path for path in _denied(policy, private, fill) if not is_laid(path))
     stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
     written = (root for root in plan.write_roots if root != SHARED_MEMORY)
     # The zygote's own folder, whether its guests may write there or not.
     writable = outermost((*written, *sorted(stores), str(scratch)))
-    # A layer is laid over a whole root. Of one that cells may read a part of by now, Landlock keeps
-    # them from the rest.
+    # A layer is laid over a whole root. If cells may read only a part of the root by now, Landlock
+    # keeps them from the rest.
     laid_over = (layer.root for layer in plan.layers)
-    readable = outermost((*asked, *defaults, *canonical(packages), *laid_over))
+    readable = outermost((*read_roots, *defaults, *canonical(packages), *laid_over))
     if len(denied) > MAX_MASKS:
         _refuse_many_masks(denied, (*readable, *writable), policy)
     return View(
         readable=readable,
         writable=writable,
-        # No layer can be laid over a mask (CVE-2021-3732). It hides what is denied, and the zygote
-        # covers what is denied since.
+        # Only outside of layers: no layer can be laid over a mask (CVE-2021-3732). The layer itself
+        # hides what is denied, and the zygote covers what a narrowing denies later.
         masked=denied,
         devices=plan.device_files,
         names=(*named, *packages, str(project), str(scratch)),
-        movable=_movable(asked, writable, defaults),
+        movable=_movable(read_roots, writable, defaults),
         network=plan.network,
         subprocess=plan.subprocess,
         bounds=_bounds(policy, str(scratch)),
@@ -388,21 +405,21 @@ def _shared_memory(policy: Policy) -> int:
 
 
 def interpreter_view(writable: tuple[str, ...] = ()) -> View:
-    """Return a view of what the interpreter needs, and what is ``writable``: for a probe."""
+    """Return a view of what the interpreter needs and of ``writable`` folders, for a probe."""
     names = [*(path for path, _ in SYSTEM), *interpreter()]
     devices = canonical(DEVICES)
     return View(canonical(names), writable, (), devices, tuple(names), staged=bool(writable))
 
 
 def _movable(
-    asked: Sequence[str], writable: Sequence[str], defaults: Sequence[str]
+    read_roots: Sequence[str], writable: Sequence[str], defaults: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the roots in whose place cells may put something else before they are mounted.
+    """Return the roots that cells may replace by something else before they are mounted.
 
-    Not the machine's own, of which a container may have others. Not a root that lies in one that is
-    written to: that is not mounted for itself.
+    The machine's own roots are left out, because a container may have others. So are roots that lie
+    in one that is written to, because they are not mounted by themselves.
     """
-    read = (root for root in asked if not any(within(root, other) for other in writable))
+    read = (root for root in read_roots if not any(within(root, other) for other in writable))
     return tuple(
         root
         for root in (*read, *writable)
@@ -411,66 +428,76 @@ def _movable(
 
 
 def _bounds(policy: Policy, scratch: str) -> Bounds:
-    """Return bounds that nothing exceeds that the policy allows.
+    """Return bounds that are never exceeded by what the policy allows.
 
-    A guest may hold an eighth more than it is allowed until the host looks, and the copy from which
-    it would be restored holds what the guest has overwritten since.
+    A guest may hold an eighth more memory than it is allowed until the host looks. The copy from
+    which it would be restored also holds the pages that the guest has overwritten since.
     """
     files = policy.scratch_max_bytes
     parts = (policy.memory_max_bytes, policy.undo_max_bytes, files)
     guest, *others = (part or 0 for part in parts)
     memory = None if None in parts else guest * 9 // 4 + sum(others) + _ZYGOTE_BYTES
-    most = policy.max_processes
-    tasks = None if most is None else most + policy.undo_depth + policy.max_branches + _ZYGOTE_TASKS
+    max_processes = policy.max_processes
+    tasks = (
+        None
+        if max_processes is None
+        else max_processes + policy.undo_depth + policy.max_branches + _ZYGOTE_TASKS
+    )
     return Bounds(scratch, files, memory, tasks)
 
 
 def is_masked(path: str, shown: Iterable[str]) -> bool:
-    """Whether there is something at ``path`` to mask: beneath what is ``shown``, and no link."""
+    """Whether ``path`` must be masked: it exists, is no link, and lies beneath a path ``shown``."""
     if os.path.islink(path) or not os.path.exists(path):
         return False
     return any(within(path, root) for root in shown)
 
 
 def _refuse_many_masks(denied: Sequence[str], shown: Sequence[str], policy: Policy) -> None:
-    """Raise PolicyError where more would be mounted over than a wrapper mounts."""
+    """Raise PolicyError if more paths would be masked than a wrapper can mount over."""
     masks = outermost(path for path in denied if is_masked(path, shown))
     if len(masks) > MAX_MASKS:
         folder = _heaviest(dict.fromkeys(masks, 1), len(masks) - MAX_MASKS // 2)
         number = f"more than {MAX_MASKS:,}"
-        what = f"can't be kept: what is denied beneath {folder} takes {number} mounts"
-        raise _unkept(what, folder, masks, shown, policy)
+        problem = f"can't be kept: what is denied beneath {folder} takes {number} mounts"
+        raise _unkept(problem, folder, masks, shown, policy)
 
 
 # --- what is denied ---------------------------------------------------------------------------
 
 
 def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
-    """Return what is never read or written for cells, whatever the roots are, by every name."""
+    """Return the paths that are never read or written for cells, by every name.
+
+    They are denied whatever the roots are, by the policy or by the host.
+    """
     return tuple(dict.fromkeys((*_denied(policy, private, {}), *spellings(package_folder()))))
 
 
 def denied_paths(policy: Policy) -> tuple[str, ...]:
-    """Return what the policy itself denies by its path, by every name."""
+    """Return the paths that the policy itself denies, by every name. Patterns are left out."""
     return _spelled(policy.read_deny_paths, {})
 
 
 def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tuple[str, ...]:
-    """Return what the policy denies, and what is private on this machine and of the host's."""
+    """Return the paths that the policy denies, and those private to this machine and the host."""
     return _spelled(
         (*policy.read_deny_paths, *private_places(os.environ), *map(str, private)), fill
     )
 
 
 def _spelled(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
-    """Return paths by every name. What has a name that is denied is among what is private."""
+    """Return paths by every name, without patterns.
+
+    Files that match a pattern were looked up before, and are among the private paths.
+    """
     plain = (path for path in paths if not is_pattern(path))
     named = [os.path.expanduser(filled(path, fill)) for path in plain]
     return tuple(dict.fromkeys(form for path in named for form in spellings(path)))
 
 
 def filled(path: str, fill: dict[str, str]) -> str:
-    """Return a path with the folder that its placeholder stands for."""
+    """Return a path with its placeholder replaced by the folder that it stands for."""
     for placeholder, folder in fill.items():
         if path.startswith(placeholder):
             return folder + path.removeprefix(placeholder)
@@ -478,15 +505,15 @@ def filled(path: str, fill: dict[str, str]) -> str:
 
 
 def roots(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
-    """Return those of a policy's roots that exist, with the folders of their placeholders."""
+    """Return those of a policy's roots that exist, with their placeholders replaced."""
     return standing(filled(path, fill) for path in paths)
 
 
 def check_writable(paths: Iterable[str], denied: Sequence[str], policy: Policy, key: str) -> None:
-    """Raise PolicyError if the host may not write to one of these roots for cells either."""
-    never = _never_writable(denied, tuple(interpreter()))
+    """Raise PolicyError if the host, too, may not write to one of these roots for cells."""
+    unwritable = _never_writable(denied, tuple(interpreter()))
     for path in paths:
-        _refuse_writable(path, never, policy, key)
+        _refuse_writable(path, unwritable, policy, key)
 
 
 def _never_writable(denied: Sequence[str], libraries: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -499,7 +526,8 @@ def _never_writable(denied: Sequence[str], libraries: Sequence[str]) -> list[tup
     for path in (*canonical(programs), *(link for link, _ in links(programs))):
         remedy = "Choose a folder without the Python environment, cellblock or kernelspecs in it."
         never.append((path, f"cells could change what runs unconfined: {path}", remedy))
-    path, why = package_folder(), "cells could change packages that other kernels import"
+    path = package_folder()
+    why = "cells could change packages that other kernels import"
     never.append((path, why, f"Choose a folder without {path} in it."))
     return never
 
@@ -512,36 +540,39 @@ def _refuse_writable(
     *,
     ours: bool = False,
 ) -> None:
-    """Raise PolicyError for a root that holds such a place or, unless it is ours, lies in one."""
+    """Raise PolicyError for a root that contains one of these places, or lies in one.
+
+    A root that is ``ours`` (the scratch folder) may lie in one.
+    """
     for path, why, remedy in never:
         if within(path, root) or (within(root, path) and not ours):
             raise policy.error(why, key, root, remedy)
 
 
 def refuse_denied(root: str, denied: Sequence[str], policy: Policy, key: str) -> None:
-    """Raise PolicyError if ``root`` lies in what is denied."""
+    """Raise PolicyError if ``root`` lies in a denied path, or is one."""
     for path in denied:
         if within(root, path):
-            what = "this root lies in a place that is never readable"
+            problem = "this root lies in a place that is never readable"
             remedy = f"Remove the root, or {path} from read_deny_paths if it stands there."
-            raise policy.error(what, key, root, remedy)
+            raise policy.error(problem, key, root, remedy)
 
 
 def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]:
-    """Return what to grant so that ``root`` is readable and nothing denied is.
+    """Return the paths to grant so that ``root`` is readable, but no denied path in it.
 
-    Raises PolicyError if the root itself is denied, or has too many entries to tell apart.
+    Raises PolicyError if the root itself is denied, or if that takes too many paths.
     """
     refuse_denied(root, denied, policy, "filesystem_read_roots")
     granted: list[str] = []
-    #: What was granted in each folder, and a denied path because of which it was cut.
+    #: For each folder that was cut, how many entries were granted, and a denied path beneath it.
     cut: dict[str, tuple[int, str]] = {}
     rules = 0
-    # What is left to grant, each with what is denied in it. No recursion: folders may be nested
-    # deeper than Python's stack is.
-    left = [(root, [path for path in denied if within(path, root)])]
-    while left:
-        folder, inside = left.pop()
+    # Paths still to grant, each with the denied paths in it. This is not recursive, because folders
+    # may be nested more deeply than Python's stack allows.
+    pending = [(root, [path for path in denied if within(path, root)])]
+    while pending:
+        folder, inside = pending.pop()
         if not inside:
             granted.append(folder)
             continue
@@ -556,36 +587,38 @@ def cut_out(root: str, denied: Sequence[str], policy: Policy) -> tuple[str, ...]
         rules += count
         if rules > MAX_EXPANSION:
             raise _too_many(root, cut, policy)
-        for entry in reversed(entries):  # what we can't list, the guest can't read
-            # A link is granted by what it points to, if that lies beneath a root itself.
+        for entry in reversed(entries):  # a folder that we can't list, the guest can't read
+            # A link is left out: its target is granted if that lies beneath a root itself.
             deeper = leading.get(entry.name, [])
             if not entry.is_symlink() and entry.path not in deeper:
-                left.append((entry.path, deeper))
+                pending.append((entry.path, deeper))
     return tuple(granted)
 
 
 def _too_many(root: str, cut: Mapping[str, tuple[int, str]], policy: Policy) -> PolicyError:
-    """Return the error about the largest of the folders that were ``cut``, and what to do."""
+    """Return the error about the largest of the folders that were ``cut``, with a remedy."""
     folder = max(cut, key=lambda name: cut[name][0])
     count, denied_path = cut[folder]
     while not folder.isprintable():
         folder = os.path.dirname(folder)
     number = f"{count:,}" if count <= MAX_EXPANSION else f"more than {MAX_EXPANSION:,}"
-    what = f"can't be kept: {folder} has {number} entries beside it, too many to be granted singly"
-    return _unkept(what, folder, (denied_path,), (root,), policy)
+    problem = (
+        f"can't be kept: {folder} has {number} entries beside it, too many to be granted singly"
+    )
+    return _unkept(problem, folder, (denied_path,), (root,), policy)
 
 
 def _unkept(
-    what: str, folder: str, denied: Iterable[str], named: Iterable[str], policy: Policy
+    problem: str, folder: str, denied: Iterable[str], named: Iterable[str], policy: Policy
 ) -> PolicyError:
-    """Return the error about a ``folder`` in which too much is told apart, and what to do.
+    """Return the error about a ``folder`` that would have to be cut too much, with a remedy.
 
-    To deny the whole folder is enough, unless one of the policy's ``named`` roots lies in it.
+    Denying the whole folder is enough, unless one of the policy's roots (``named``) lies in it.
     """
     inside = [path for path in denied if within(path, folder)]
     if not inside:
         remedy = f"Name folders as filesystem_read_roots, not what is in them: {folder}."
-        return policy.error(what, "filesystem_read_roots", folder, remedy)
+        return policy.error(problem, "filesystem_read_roots", folder, remedy)
     if any(within(root, folder) for root in named):
         moved = inside[0] if inside[0].isprintable() else ascii(inside[0])
         moved += ", and all else that is denied there," if len(inside) > 1 else ""
@@ -596,30 +629,30 @@ def _unkept(
     else:
         line = f"add.read_deny_paths = [{json.dumps(folder, ensure_ascii=False)}]"
         remedy = f"Deny all of that folder: {line}"
-    return policy.error(what, "read_deny_paths", inside[0], remedy)
+    return policy.error(problem, "read_deny_paths", inside[0], remedy)
 
 
 # --- canonical paths --------------------------------------------------------------------------
 
 
 def canonical(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return existing paths with links resolved, once each, those beneath another left out."""
+    """Return the existing paths with links resolved, without those beneath another of them."""
     return outermost(real(path) for path in paths if os.path.exists(path))
 
 
 def standing(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return those of a policy's paths, which are canonical, that exist; else as ``canonical``.
+    """Return the existing paths of a policy, without those beneath another of them.
 
-    They are not resolved again: cells may have put a link there since.
+    They are canonical already and not resolved again, because cells may have put links there since.
     """
     return outermost(path for path in paths if any(identity(path)))
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return canonical paths once each, sorted, those beneath another left out."""
+    """Return canonical paths sorted, without those that lie beneath another of them."""
     kept: list[str] = []
-    # With a slash at its end, a folder is followed by all that lies beneath it: the last that was
-    # kept is the only one in which a path can lie.
+    # Sorted with a slash at the end, a folder is followed directly by all that lies beneath it. So
+    # a path can lie only in the folder that was kept last.
     for path in sorted(set(paths), key=lambda path: f"{path.rstrip('/')}/"):
         if not kept or not within(path, kept[-1]):
             kept.append(path)
@@ -627,19 +660,19 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def spellings(path: str) -> tuple[str, ...]:
-    """Return a denied path as it is named and as it resolves: either may lie beneath a root."""
+    """Return a denied path as it is named and as it resolves. Either may lie beneath a root."""
     folder, name = os.path.split(path)
     return tuple(dict.fromkeys((real(path), os.path.join(real(folder), name))))
 
 
 def real(path: str) -> str:
-    """Return ``path`` without links, spelled as it is stored: profiles match that spelling."""
-    found = os.path.realpath(path)
-    return _stored(found) if _LOOSE_NAMES else found
+    """Return ``path`` without links, spelled as it is stored, because profiles match that."""
+    resolved = os.path.realpath(path)
+    return _stored(resolved) if _LOOSE_NAMES else resolved
 
 
 def _stored(path: str) -> str:
-    """Return an existing path as macOS spells it (fcntl(2), F_GETPATH); another as it stands."""
+    """Return a path as macOS stores it (fcntl(2), F_GETPATH), or unchanged if it doesn't exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -658,7 +691,7 @@ def _stored(path: str) -> str:
 
 SystemPath = tuple[str, str]
 
-#: Path and why; absent ones are skipped.
+#: Each path with the reason. Paths that don't exist are skipped.
 SYSTEM: Final[tuple[SystemPath, ...]] = (
     ("/etc/fonts", "font configuration"),
     ("/etc/ld.so.cache", "shared libraries"),
@@ -700,8 +733,8 @@ CERTIFICATES: Final[tuple[SystemPath, ...]] = (
     ("/usr/share/ca-certificates", "certificates"),
 )
 
-#: With programs, which may reach each other, and with a list of addresses: what names mean in a
-#: network of the session's own.
+#: With programs, which may reach each other, and with a list of addresses or ports: what names mean
+#: in the session's own network.
 LOCAL: Final[tuple[SystemPath, ...]] = (
     ("/etc/gai.conf", "address selection"),
     ("/etc/host.conf", "name resolution"),
@@ -711,7 +744,7 @@ LOCAL: Final[tuple[SystemPath, ...]] = (
     ("/etc/services", "port names"),
 )
 
-#: With all of it: where names are looked up, which the host does for a list.
+#: With unrestricted network_access: where names are looked up. For a list the host does that.
 NETWORK: Final[tuple[SystemPath, ...]] = (
     ("/etc/gai.conf", "address selection"),
     ("/etc/host.conf", "name resolution"),
@@ -731,7 +764,7 @@ PROGRAMS: Final[tuple[SystemPath, ...]] = (
     ("/usr/local/libexec", "as /usr/libexec"),
 )
 
-#: With subprocess_execution: what programs read, without which they are half there.
+#: With subprocess_execution: files that programs need to work properly.
 OF_PROGRAMS: Final[tuple[SystemPath, ...]] = (
     ("/etc/bash.bashrc", "shells"),
     ("/etc/debian_version", "which system this is"),
@@ -766,14 +799,15 @@ OF_PROGRAMS: Final[tuple[SystemPath, ...]] = (
     ("/var/lib/texmf", "TeX's formats"),
 )
 
-#: Likewise, but for kernelspecs in them: what programs bring along, such as git's templates, the
-#: modules of CMake and Perl, terminals' descriptions.
+#: With subprocess_execution: the data of programs, such as git's templates, the modules of CMake
+#: and Perl, descriptions of terminals. Kernelspecs in these folders are left out.
 SHARED_DATA: Final = ("/usr/share", "/usr/local/share")
 
 #: Readable and writable character devices that keep nothing.
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
-#: Of /proc, beside processes, where cells may read that: what programs and libraries look up.
+#: The files in /proc, beside processes, that programs and libraries look up, if cells may read
+#: /proc.
 PROC_FILES: Final[tuple[SystemPath, ...]] = (
     ("/proc/cgroups", "limits of memory and processors"),
     ("/proc/cpuinfo", "as without programs"),
@@ -803,11 +837,11 @@ STORES: Final = ("/gnu/store", "/nix/store")
 
 
 def interpreter() -> Iterator[str]:
-    """Yield what this interpreter imports from: its libraries, site-packages and cellblock.
+    """Yield the paths that this interpreter imports from: its libraries, packages and cellblock.
 
-    Not ``sys.path``: that may hold the working folder, a script's folder, or through a .pth
-    file the whole of a project. Of that, what installers put there is readable, and
-    ``package_paths`` grants what the policy names.
+    Not all of ``sys.path``, which may contain the working folder, a script's folder, or through a
+    .pth file a whole project. Of these, only what installers put there is readable, and what the
+    policy names (``package_paths``).
     """
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix)):
         yield f"{prefix}/lib"
@@ -822,9 +856,10 @@ def interpreter() -> Iterator[str]:
 
 
 def _shared(folder: str) -> Iterator[str]:
-    """Yield ``folder``, or what is in it where kernelspecs are: their env may hold credentials.
+    """Yield ``folder``, or its entries without Jupyter's if there is such a folder in it.
 
-    Of Jupyter's folder nbconvert's templates alone.
+    Of Jupyter's folder only nbconvert's templates are yielded: kernelspecs may have credentials in
+    their environment.
     """
     jupyter = Path(folder, "jupyter")
     if not jupyter.is_dir():
@@ -835,34 +870,34 @@ def _shared(folder: str) -> Iterator[str]:
 
 
 def package_paths(names: Iterable[str], granted: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of the packages ``names`` that do not lie in the folders ``granted``.
+    """Yield the paths of the packages ``names`` that don't lie in the folders ``granted``.
 
-    Editable installs and .pth files lead to such places: the package alone is granted, not its
+    Editable installs and .pth files lead to such places. Only the package is granted then, not its
     project.
     """
-    known = tuple(granted)
+    granted_roots = tuple(granted)
     for folder in sys.path:
         real = os.path.realpath(folder)
-        if not folder.startswith("/") or any(within(real, root) for root in known):
+        if not folder.startswith("/") or any(within(real, root) for root in granted_roots):
             continue
         try:
-            there = set(os.listdir(folder))
+            entries = set(os.listdir(folder))
         except OSError:
             continue
         for name in names:
             for entry in (name, f"{name}.py", f"{name}.libs"):
-                if entry in there and os.path.exists(path := os.path.join(folder, entry)):
+                if entry in entries and os.path.exists(path := os.path.join(folder, entry)):
                     yield path
 
 
 def interpreter_programs() -> Iterator[str]:
-    """Yield where this interpreter's executables are."""
+    """Yield the folders of this interpreter's executables."""
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         yield f"{prefix}/bin"
 
 
 def interpreter_headers() -> Iterator[str]:
-    """Yield what compilers need of this interpreter: its headers, and conda's own system's."""
+    """Yield what compilers need of this interpreter: its headers, and those of conda's system."""
     yield sysconfig.get_path("include")
     yield sysconfig.get_path("platinclude")
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
@@ -872,9 +907,9 @@ def interpreter_headers() -> Iterator[str]:
 
 
 def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:
-    """Yield what other processes of the user run or load, this kernel's next start among them.
+    """Yield the paths that other processes of the user run or load, such as later kernels.
 
-    ``libraries`` are what ``interpreter`` yields.
+    ``libraries`` are the paths that ``interpreter`` yields.
     """
     yield sys.executable
     yield from libraries
@@ -884,10 +919,10 @@ def started_unconfined(libraries: Iterable[str]) -> Iterator[str]:
         yield f"{prefix}/etc/jupyter"
 
 
-#: Where Jupyter's data, configuration aside, and the user's keychains are in another place.
+#: On macOS, Jupyter's data and the user's keychains lie in other places.
 _MACOS: Final = sys.platform == "darwin"
 
-#: Variables that move folders, or lists of them, that are private.
+#: Environment variables with private folders, or lists of these.
 _JUPYTER_FOLDERS: Final = (
     "IPYTHONDIR",
     "JUPYTER_CONFIG_DIR",
@@ -895,7 +930,7 @@ _JUPYTER_FOLDERS: Final = (
     "JUPYTER_RUNTIME_DIR",
     "XDG_RUNTIME_DIR",
 )
-#: And those that name folders, maybe a project's, of which some is private.
+#: Environment variables with folders, perhaps in a project, in which only some entries are private.
 _JUPYTER_DATA: Final = ("JUPYTER_DATA_DIR", "JUPYTER_PATH")
 _PRIVATE_DATA: Final = ("kernels", "nbsignatures.db", "notebook_secret", "runtime")
 
@@ -903,15 +938,16 @@ _PRIVATE_DATA: Final = ("kernels", "nbsignatures.db", "notebook_secret", "runtim
 def private_places(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the paths that no guest may read, whatever the policy says.
 
-    These are other processes (/proc), devices, run-time sockets, and Jupyter's own folders:
-    connection files hold the keys of all running kernels, configuration the server's tokens.
+    These are other processes (/proc), devices, run-time sockets, and Jupyter's own folders, because
+    connection files have the keys of all running kernels, and the configuration has the server's
+    tokens.
     """
     home = os.path.expanduser("~")
     data = environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
     config = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     yield from ("/proc", "/dev", "/run", "/sys")
-    # Where jupyter_core.paths looks, its run-time folder in the data folder; kernelspecs, in the
-    # latter as well, may carry credentials in their env.
+    # Where jupyter_core.paths looks. Its run-time folder is in the data folder; kernelspecs, which
+    # are there as well, may have credentials in their environment.
     yield from (f"{data}/jupyter", f"{home}/.jupyter", f"{config}/jupyter", f"{home}/.ipython")
     if _MACOS:
         yield from (f"{home}/Library/Jupyter", f"{home}/Library/Keychains")

@@ -1,15 +1,16 @@
-"""What a policy's fields are worth here, from declarations, the guest's report and the probes.
+"""What a policy's fields are worth on this machine, and its gaps.
 
-``settle`` puts the three together: a declaration counts as far as the locks that it rests on were
-achieved and no probe contradicts it. ``gaps`` says what is configured and does not wholly hold, in
-the user's words, and ``blocking`` which gaps keep everything from running. ``doctor_report``,
-``resolve`` and ``compatibility_matrix`` are the same for those who ask without a session.
+``settle`` puts three things together: the backend's declarations, the guest's report of its locks,
+and the results of the probes. A declaration counts only if the locks that it rests on were achieved
+and no probe contradicts it. ``gaps`` says in the user's words what is configured but does not
+wholly hold, and ``blocking`` which gaps keep everything from running. ``doctor_report``,
+``resolve`` and ``compatibility_matrix`` do the same for callers without a session.
 
-A probe is an attempt that a guest makes in the real launch path, with a positive control. The table
-of ``guest.probes`` has each with what it means: which capability it is about, under which policies,
-and what a cell can do where it passes. A declaration that a probe contradicts counts for nothing.
-The capability's own way is tried, and ways around it. Where only a way around passes, the
-capability holds in part; where the straight way passes, it is not enforced.
+A probe is an attempt to break a lock, which a guest makes in the real launch path, with a positive
+control. The table in ``guest.probes`` says of each probe which capability it is about, under which
+policies it is made, and what a cell can do if it passes. A declaration that a probe contradicts
+counts for nothing. Probes try the direct way and ways around. If only a way around passes the
+capability holds in part; if the direct way passes it is not enforced.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ _WHEN: Final[Mapping[When, Callable[[Policy], bool]]] = {
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The result of one probe: ``refused``, ``passed`` or ``unwitnessed``, and why.
+    """The result of one probe: "refused", "passed" or "unwitnessed", and why.
 
-    ``disclosed`` says that the backend that was tried declares this hole.
+    ``disclosed`` says that the backend declares the hole through which the probe passes.
     """
 
     outcome: str
@@ -61,9 +62,9 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run of all probes saw, where and when; there is a result for each that was asked for.
+    """The results of a run of all probes asked for, and where and when it was made.
 
-    ``failure`` says why it did not come to its end.
+    ``failure`` says why the run was not completed, or is empty.
     """
 
     results: dict[str, Seen]
@@ -73,7 +74,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def asked(policy: Policy) -> tuple[Probe, ...]:
-    """Return the probes that are about something that ``policy`` forbids or limits."""
+    """Return the probes for what ``policy`` forbids or limits."""
     return tuple(
         probe
         for probe in PROBES
@@ -82,7 +83,7 @@ def asked(policy: Policy) -> tuple[Probe, ...]:
 
 
 def disclosed(probe: Probe, declared: Mapping[str, Enforcement]) -> bool:
-    """Whether a declaration has the hole that this probe goes through, or claims nothing there."""
+    """Whether the declaration has the hole that this probe passes through, or claims nothing."""
     each = declared[probe.capability]
     if each.status in (Status.unenforced, Status.unavailable):
         return True
@@ -92,7 +93,7 @@ def disclosed(probe: Probe, declared: Mapping[str, Enforcement]) -> bool:
 
 
 def contradicted(proof: Proof) -> tuple[Probe, ...]:
-    """Return the probes that passed where a declaration says that they can't."""
+    """Return the probes that passed although a declaration says that they can't."""
     return tuple(probe for probe in PROBES if _passed(proof, probe))
 
 
@@ -102,10 +103,10 @@ def _passed(proof: Proof, probe: Probe) -> bool:
 
 
 def judge(each: Enforcement, proof: Proof) -> Enforcement:
-    """Return a declaration as the probes bear it out: verified, as it was, or contradicted.
+    """Return a declaration as the probes bear it out: verified, unchanged, or contradicted.
 
-    Nothing is verified where one of the capability's probes was not witnessed. What is declared
-    unenforced or unavailable stays so.
+    A capability is verified only if all its probes were witnessed. One that is declared unenforced
+    or unavailable stays so.
     """
     results = {
         probe: proof.results[probe.name].outcome
@@ -121,7 +122,7 @@ def judge(each: Enforcement, proof: Proof) -> Enforcement:
     if passed := [probe for probe in results if _passed(proof, probe)]:
         return replace(
             each,
-            status=Status.partial if all(one.around for one in passed) else Status.unenforced,
+            status=Status.partial if all(probe.around for probe in passed) else Status.unenforced,
             holes=tuple(dict.fromkeys((*(probe.hole for probe in passed), *each.holes))),
             evidence=f"seen to pass: {names(passed)}; {proof.where}; {proof.time}",
             contradicted=True,
@@ -137,15 +138,15 @@ def judge(each: Enforcement, proof: Proof) -> Enforcement:
     )
 
 
-#: The name under which a guest reports that the zygote decides on starts.
+#: The name under which a guest reports its gate: the zygote decides about starts of processes.
 GATE: Final = "gate"
-#: What takes a fork of the guest.
+#: Capabilities that need forks of the guest.
 _FORKED: Final = ("snapshots", "undo_depth", "max_branches")
-#: Characters of why no guest reported.
+#: Characters kept of why no guest reported.
 _MAX_FAILURE: Final = 300
 
 
-# --- what is worth what -----------------------------------------------------------------------
+# --- what declarations are worth --------------------------------------------------------------
 
 
 def settle(
@@ -155,9 +156,9 @@ def settle(
 ) -> dict[str, Enforcement]:
     """Return the declarations as the guest's report and the probes bear them out.
 
-    A lock that is not reported as achieved voids whatever rests on it; without a report nothing is
-    lowered. Only what the probes saw to be refused turns "asserted" into "verified"; what they saw
-    to pass becomes unenforced, or partial.
+    A lock that is not reported as achieved voids the declarations that rest on it. Without a report
+    nothing is lowered. A declaration turns from "asserted" into "verified" only if its probes were
+    seen to be refused. If one was seen to pass it becomes "unenforced" or "partial".
     """
     settled = dict(declared)
     if report is not None:
@@ -177,7 +178,7 @@ def _settled(each: Enforcement, report: LockReport) -> Enforcement:
             evidence=f"guest: gate: {report.achieved[GATE]}",
         )
     if each.capability in _FORKED and "seccomp" in report.achieved and GATE not in report.achieved:
-        # The filter refuses every fork, and nobody is there to let one through.
+        # Without a gate the filter refuses every fork, and nothing can let one through.
         why = "no gate: forks can't be let through one by one"
         return replace(each, status=Status.unavailable, holes=(), evidence=why)
     missing = [lock for lock in each.locks if lock not in report.achieved]
@@ -193,10 +194,10 @@ def _settled(each: Enforcement, report: LockReport) -> Enforcement:
 def known_report(
     chosen: Chosen, proof: Proof | None, report: LockReport | None
 ) -> LockReport | None:
-    """Return what is known of the locks: from the probes' guest, else from the backend's own probe.
+    """Return the best report of locks: from the probes' guest, or from the backend's own probe.
 
-    Where probes ran and no guest of theirs reported anything, no lock is achieved: what a backend's
-    own probe was told does not count, when guests do not start.
+    If probes ran and their guest did not report, no lock counts as achieved. The backend's own
+    probe does not count then, because guests don't start.
     """
     if report is not None or proof is None:
         return report or chosen.support.report
@@ -216,7 +217,7 @@ def gaps(
     report: LockReport | None = None,
     proof: Proof | None = None,
 ) -> tuple[Gap, ...]:
-    """Return what is configured and does not wholly hold here, in the order of DECLARED."""
+    """Return the gaps: what is configured and does not wholly hold, in the order of DECLARED."""
     settled = settle(declared, report, proof)
     return tuple(
         Gap(
@@ -227,7 +228,7 @@ def gaps(
             consequence=_fails_instead(policy, each) or "; ".join(each.holes) or ROWS[name].gap,
             remedy=_remedy(policy, each),
             contradicted=each.contradicted,
-            # Else no cell can do what the policy forbids: something is only missing here.
+            # Otherwise something is only missing: no cell can do what the policy forbids.
             matters=each.contradicted or not (ROWS[name].lacked or _fails_instead(policy, each)),
         )
         for name in DECLARED
@@ -236,7 +237,7 @@ def gaps(
 
 
 def replaced(policy: Policy, chosen: Chosen) -> tuple[Gap, ...]:
-    """Return the gap of a policy that names a backend and got another, if it did."""
+    """Return the gap of a policy that named a backend and got another; () if it did not."""
     if policy.backend in ("auto", chosen.backend.name):
         return ()
     why = dict(chosen.passed_over).get(policy.backend, "not tried")
@@ -253,10 +254,11 @@ def replaced(policy: Policy, chosen: Chosen) -> tuple[Gap, ...]:
 
 
 def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
-    """Return the gaps with which nothing may run: required ones, and all under ``error``.
+    """Return the gaps with which nothing may run.
 
-    A partial capability counts as enforced here, its holes are shown; but not one whose holes a
-    probe found, and no declaration knows of.
+    These are gaps in required capabilities, and all gaps under ``on_unsupported = "error"``. A
+    partial capability counts as enforced, because its holes are shown; but not if a probe found a
+    hole that no declaration discloses.
     """
     return tuple(
         gap
@@ -267,13 +269,15 @@ def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
 
 
 def configured(policy: Policy, capability: str) -> bool:
-    """Whether the policy asks for anything there."""
-    asked = ROWS[capability].asked
-    return getattr(policy, capability) is not None if asked is None else asked(policy)
+    """Whether the policy asks for anything of this capability."""
+    is_configured = ROWS[capability].asked
+    return (
+        getattr(policy, capability) is not None if is_configured is None else is_configured(policy)
+    )
 
 
 def _fails_instead(policy: Policy, each: Enforcement) -> str:
-    """Return what does not work here although the policy allows it, or nothing."""
+    """Return what does not work here although the policy allows it, or ""."""
     if each.capability == "network_access" and isinstance(policy.network_access, tuple):
         if policy.network_access and each.status is Status.unavailable and not each.locks:
             return "connections to the listed addresses fail"
@@ -305,7 +309,7 @@ def _remedy(policy: Policy, each: Enforcement) -> str:
 
 
 class BackendVerdict(msgspec.Struct, frozen=True):
-    """One backend in the order of preference: chosen, passed over or not tried, and why."""
+    """What became of one backend: chosen, passed over or not tried, and why."""
 
     name: str
     verdict: str
@@ -322,10 +326,11 @@ class ProbeVerdict(msgspec.Struct, frozen=True):
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
-    """Backends in order, then each capability's status under the chosen one.
+    """The report of ``cellblock doctor``.
 
-    ``unproved`` says why the probes did not run to their end; then some are unwitnessed, and where
-    they were tried at all (``probes``) a kernel's guests may not start either.
+    It has the backends in the order of preference, then each capability's status under the chosen
+    one. ``unproved`` says why the probes were not completed, or is empty. If it is not, some probes
+    are unwitnessed; and if any were tried (``probes``), a kernel's guests may not start, either.
     """
 
     backend: str
@@ -344,11 +349,11 @@ def doctor_report(
     policy: Policy,
     prove: Callable[[Policy, Chosen], tuple[Proof | None, LockReport | None]] | None = None,
 ) -> DoctorReport:
-    """Probe this machine for ``policy``; ``prove`` runs the probes in a guest.
+    """Probe this machine for ``policy``; return the report.
 
-    Without it nothing is verified. Where none but noop is left for a policy that insists on more,
-    the report is about noop, and says what keeps cells from running. Raises BackendError as
-    ``choose`` does otherwise.
+    ``prove`` runs the probes in a guest; without it nothing is verified. If only noop is left for a
+    policy that insists on more, the report is about noop and says what keeps cells from running.
+    Raises BackendError if no backend works at all.
     """
     try:
         chosen = choose(policy)
@@ -380,33 +385,33 @@ def doctor_report(
 
 
 def _order(policy: Policy, chosen: Chosen) -> tuple[BackendVerdict, ...]:
-    taken = chosen.backend.name
+    chosen_name = chosen.backend.name
     verdicts = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
-    verdicts.append(BackendVerdict(taken, "chosen", chosen.support.why))
-    tried = {each.name for each in verdicts}
+    verdicts.append(BackendVerdict(chosen_name, "chosen", chosen.support.why))
+    tried = {verdict.name for verdict in verdicts}
     for name in ORDER:
         if name in tried:
             continue
         if name in ONLY_BY_NAME:
             why = f'taken by name only: backend = "{name}"'
-        elif taken == policy.backend:
-            why = f"the policy names {taken}"
+        elif chosen_name == policy.backend:
+            why = f"the policy names {chosen_name}"
         else:
-            why = f"{taken} is stronger"
+            why = f"{chosen_name} is stronger"
         verdicts.append(BackendVerdict(name, "not tried", why))
     return tuple(verdicts)
 
 
-# --- for programs -----------------------------------------------------------------------------
+# --- the interface for programs ---------------------------------------------------------------
 
 _FLAG: Final = "ENFORCED_"
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """A policy, the backend that carries it, and what each capability is worth.
+    """A policy, the backend that enforces it, and what each capability is worth.
 
-    ``ENFORCED_NETWORK_ACCESS`` and its like, one a capability, are true only where nothing is to
-    be disclosed: a partial capability is not enforced.
+    There is a flag for each capability, such as ``ENFORCED_NETWORK_ACCESS``. It is true only if the
+    capability holds wholly: a partial capability is not enforced.
     """
 
     policy: Policy
@@ -421,17 +426,17 @@ class Resolved(msgspec.Struct, frozen=True):
 
     @property
     def flags(self) -> dict[str, bool]:
-        """Every flag by its name."""
+        """All flags by their names."""
         return {_FLAG + name.upper(): each.holds for name, each in self.enforcement.items()}
 
 
 def resolve(
     policy: Policy, *, report: LockReport | None = None, proof: Proof | None = None
 ) -> Resolved:
-    """Choose what carries ``policy`` here and say what that enforces.
+    """Choose the backend for ``policy`` here, and return what it enforces.
 
-    Without a guest's ``report`` the probe's counts; without a ``proof`` nothing is verified.
-    Raises BackendError as ``choose`` does.
+    Without a guest's ``report`` that of the backend's probe counts. Without a ``proof`` nothing is
+    verified. Raises BackendError as ``choose`` does.
     """
     chosen = choose(policy)
     settled = settle(chosen.declare(policy), report or chosen.support.report, proof)
@@ -439,9 +444,10 @@ def resolve(
 
 
 def compatibility_matrix() -> dict[str, dict[str, Status]]:
-    """Return each declared field by backend, for the default policy where each backend works.
+    """Return the status of each declared field by backend, under the default policy.
 
-    What the host alone enforces is the same behind all of them, and not in it.
+    Each backend counts as working. Fields that the host alone enforces are not included, because
+    they are the same with every backend.
     """
     support = unprobed("declared, not probed", usable=True)
     declared = {name: named(name).declare(Policy(), support) for name in ORDER}
@@ -452,6 +458,6 @@ def compatibility_matrix() -> dict[str, dict[str, Status]]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "COMPATIBILITY_MATRIX":  # made when asked for: it imports every backend
+    if name == "COMPATIBILITY_MATRIX":  # made only when asked for, because it imports all backends
         return compatibility_matrix()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,15 +1,16 @@
-r"""macOS's sandbox: the zygote starts under a profile that denies by default.
+r"""Backend seatbelt: macOS's sandbox. The zygote starts under a profile that denies by default.
 
-Contract: files outside the roots can't be read, changed or looked up, nothing is reached over a
+Contract: files outside the roots can't be read, changed or looked up. Nothing is reached over a
 network unless network_access is True, and no program but this interpreter is executed unless
-subprocess_execution is. Zygote and guests are under one profile. What neither the template
-(``seatbelt.sb``) nor the policy allows, no rule allows. Denied paths come after every grant. A path
-that can't be said in the profile's language is refused, never left out.
-Gaps: guests can fork, because the zygote has to; nothing here limits memory, files or processor
-time; sandbox-exec is deprecated and its language undocumented (ADR 0091). Never verified: what
-is claimed rests on the profile, and no guest has been tried under it.
+subprocess_execution is. Zygote and guests are under one profile. The profile allows only what the
+template (``seatbelt.sb``) or the policy allows. Denied paths come after all grants. A path that the
+profile's language can't express is refused, never left out.
+Gaps: guests can fork, because the zygote must. Nothing here limits memory, files or processor time.
+sandbox-exec is deprecated, and its language is undocumented (ADR 0091). Nothing is ever verified:
+all claims rest on the profile, and no guest has been tried under it.
 
-The language, SBPL, is a small Scheme, so a path in it is quoted or it is code. Grammar used::
+The language, SBPL, is a small Scheme. A path in it must be quoted, or it would be code. The grammar
+used here::
 
     rule   = "(" ( "allow" | "deny" ) 1*( SP operation ) *( SP filter ) ")"
     filter = "(" ( "literal" | "subpath" ) SP string ")"
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from cellblock.backends.base import View
     from cellblock.policy.model import Enforcement
 
-#: Part of macOS. Not looked up on PATH, which may hold another.
+#: A part of macOS. It is not looked up on PATH, which may have another.
 SANDBOX_EXEC: Final = "/usr/bin/sandbox-exec"
 TEMPLATE: Final = Path(__file__).with_name("seatbelt.sb")
 
@@ -117,7 +118,7 @@ _BY_PROFILE: Final[Mapping[str, Declare]] = {
 
 
 class Seatbelt(Backend):
-    """One profile around zygote and guests. The guest takes no lock of its own on macOS."""
+    """One profile around zygote and guests. On macOS a guest takes no locks of its own."""
 
     name = "seatbelt"
     locks = ()
@@ -133,7 +134,7 @@ class Seatbelt(Backend):
     }
 
     def declare(self, policy: Policy, support: Support) -> dict[str, Enforcement]:
-        """Return what each capability is worth; what the profile does rests on its probe."""
+        """Return what each capability is worth. The profile's part rests on its probe."""
         declared = super().declare(policy, support)
         evidence = f"{support.why}; macOS {support.os_kernel}"
         for capability in _BY_PROFILE:
@@ -141,7 +142,7 @@ class Seatbelt(Backend):
         return declared
 
     def glance(self) -> Support:
-        """Look for macOS and its sandbox-exec; start nothing."""
+        """Look for macOS and its sandbox-exec. Start nothing."""
         system = platform.system()
         if system != "Darwin":
             return unprobed(f"needs macOS, and this is {system}", usable=False)
@@ -150,10 +151,10 @@ class Seatbelt(Backend):
         return unprobed("left to sandbox-exec: it starts nothing if it can't", usable=True)
 
     def probe(self) -> Support:
-        """Start this interpreter under a profile and have it look whether that holds."""
-        found = self.glance()
-        if not found.usable:
-            return found
+        """Start this interpreter under a profile, and have it look whether that holds."""
+        support = self.glance()
+        if not support.usable:
+            return support
         try:
             answer = _ask_wrapped(self)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -165,20 +166,21 @@ class Seatbelt(Backend):
 
     @contextlib.contextmanager
     def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
-        """Yield what ``wrap`` returns."""
+        """Yield the command that ``wrap`` returns."""
         yield self.wrap(argv, view)
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
-        """Return ``argv`` under a profile, which replaces sandbox-exec in the same process.
+        """Return the command that starts ``argv`` under a profile.
 
-        Raises PolicyError for a view that can't be kept.
+        ``argv`` replaces sandbox-exec in the same process. Raises PolicyError for a view that can't
+        be kept.
         """
         return [SANDBOX_EXEC, "-p", profile(view), *argv]
 
 
-# --- from a view to a profile -----------------------------------------------------------------
+# --- making a profile from a view -------------------------------------------------------------
 
-#: How an error names a policy of which only the view is known.
+#: What errors call the policy, of which only the view is known here.
 _POLICY: Final = "this policy"
 
 #: Where package managers keep the libraries that their interpreters are linked against.
@@ -192,10 +194,10 @@ _LIBRARIES: Final = (
     "/usr/local/opt",
 )
 
-#: Of macOS (MAXSYMLINKS).
+#: Links that macOS follows (MAXSYMLINKS).
 _MAX_LINKS: Final = 32
 
-#: With network_access: every address, no local socket but the resolver's, its files, certificates.
+#: With network_access: all addresses, the resolver's local socket and files, and certificates.
 _NETWORK: Final = """\
 (allow network-outbound (remote ip) (literal "/private/var/run/mDNSResponder"))
 (allow network-bind network-inbound (local ip))
@@ -210,9 +212,10 @@ _NETWORK: Final = """\
 
 
 def profile(view: View) -> str:
-    """Return the profile's text for what a zygote is to see.
+    """Return the text of the profile for a view.
 
-    Raises PolicyError for what can't be said, and for what would be denied after its grant.
+    Raises PolicyError for a path that the language can't express, and for a write root that would
+    be denied after its grant.
     """
     for root in view.writable:
         refuse_denied(root, view.masked, Policy(name=_POLICY), "filesystem_read_roots")
@@ -224,21 +227,22 @@ def profile(view: View) -> str:
 
 
 def _rules(view: View) -> dict[str, str]:
-    """Return the rules for each place in the template. Raises ValueError as ``quoted`` does."""
-    # What the interpreter is made of beyond ``plan.interpreter``.
+    """Return the rules for each word of the template. Raises ValueError as ``quoted`` does."""
+    # Parts of the interpreter beside those of ``plan.interpreter``.
     inside = (f"{sys.base_prefix}/{name}" for name in ("Python", "Resources"))
     readable = outermost((*view.readable, *canonical((*executables(), *inside, *_LIBRARIES))))
     links = {os.path.normpath(name) for name in _interpreter_links()}
     names = {*readable, *view.writable, *map(os.path.normpath, view.names), *links}
-    # The folders on the way are stat'ed when a name is looked up.
+    # When a name is looked up, the folders on the way are stat'ed.
     above = {*links, *(str(folder) for name in names for folder in Path(name).parents)}
     programs = ""
     if view.subprocess:
-        found = canonical((*(path for path, _ in PROGRAMS), *interpreter_programs()))
-        programs = rule("allow", "process-exec*", trees(found))
-    # Of /dev the template leaves a few devices.
+        programs_found = canonical((*(path for path, _ in PROGRAMS), *interpreter_programs()))
+        programs = rule("allow", "process-exec*", trees(programs_found))
+    # Not /dev as a whole: the template grants a few devices there.
     denied = [path for path in view.masked if path != "/dev"]
-    # The packages of a policy lie in a folder of the host's own, which is denied.
+    # The policy's own packages lie in a folder of the host that is denied, so they are granted
+    # again after the denials.
     kept = [root for root in readable if within(root, package_folder())]
     read = "file-read* file-map-executable"
     return {
@@ -246,7 +250,7 @@ def _rules(view: View) -> dict[str, str]:
         "read": rule("allow", read, trees(readable)),
         "write": rule("allow", "file-read* file-write*", trees(view.writable)),
         "above": rule("allow", "file-read-metadata", literals(sorted(above))),
-        # A list of addresses opens nothing: a profile's filters know no host but this machine.
+        # A list of addresses opens nothing, because a profile's filters know only this machine.
         "network": _NETWORK if view.network else "",
         "denied": _lines(rule("deny", "file*", trees(denied)), rule("allow", read, trees(kept))),
     }
@@ -257,22 +261,22 @@ def _lines(*rules: str) -> str:
 
 
 def executables() -> tuple[str, ...]:
-    """Return this interpreter's executables, canonical.
+    """Return the canonical paths of this interpreter's executables.
 
-    A framework build's ``python3`` only starts the application inside the framework.
+    The ``python3`` of a framework build only starts the application inside the framework.
     """
     framework = f"{sys.base_prefix}/Resources/Python.app/Contents/MacOS/Python"
-    found = (*_started_as(), framework)
-    return tuple(dict.fromkeys(real(path) for path in found if os.path.exists(path)))
+    candidates = (*_started_as(), framework)
+    return tuple(dict.fromkeys(real(path) for path in candidates if os.path.exists(path)))
 
 
 def _started_as() -> tuple[str, str]:
-    """Return the interpreter, and what one in a virtual environment goes on as."""
+    """Return the interpreter, and the one that it goes on as in a virtual environment."""
     return sys.executable, getattr(sys, "_base_executable", None) or sys.executable
 
 
 def _interpreter_links() -> Iterator[str]:
-    """Yield names by which the interpreter is found, each link on the way to it among them."""
+    """Yield the names by which the interpreter is found, including each link on the way to it."""
     yield from (sys.prefix, sys.base_prefix)
     for start in dict.fromkeys(_started_as()):
         path = start
@@ -284,18 +288,20 @@ def _interpreter_links() -> Iterator[str]:
 
 
 def _unspeakable(paths: Iterable[str], error: ValueError) -> PolicyError:
-    """Return the error for a view with a path that no profile can carry, the policy's or ours."""
-    what = "a name on the way to the interpreter that no macOS sandbox profile can carry"
+    """Return the error for a path that no profile can express: the policy's, or one of ours."""
+    problem = "a name on the way to the interpreter that no macOS sandbox profile can carry"
     path = sys.executable
     remedy = "Install it, and keep the project, in folders with ordinary names."
-    for each in paths:
+    for candidate in paths:
         try:
-            quoted(each)
-        except ValueError as found:
-            what, error, path = "a name that no macOS sandbox profile can carry", found, each
+            quoted(candidate)
+        except ValueError as reason:
+            problem = "a name that no macOS sandbox profile can carry"
+            error = reason
+            path = candidate
             remedy = "Rename it, or take it out of the policy."
             break
-    return PolicyError(f"{what}: {error}", file=_POLICY, value=ascii(path), remedy=remedy)
+    return PolicyError(f"{problem}: {error}", file=_POLICY, value=ascii(path), remedy=remedy)
 
 
 # --- the profile's language -------------------------------------------------------------------
@@ -304,15 +310,15 @@ def _unspeakable(paths: Iterable[str], error: ValueError) -> PolicyError:
 def quoted(path: str) -> str:
     """Return an absolute path as a string of the language.
 
-    Raises ValueError for what has no spelling that is sure to be read back as it is: control
-    characters, whose escapes are not documented; what is not UTF-8; and paths that are not
-    absolute, or not canonical, which would match nothing.
+    Raises ValueError for a path that might not be read back as it is: with control characters,
+    whose escapes are not documented, or not UTF-8. Also for a path that is not absolute or not
+    canonical, which would match nothing.
     """
     if not path.startswith("/"):
         raise ValueError("not an absolute path")
     if {".", ".."} & set(path.split("/")):
         raise ValueError("not a canonical path")
-    # Cc: control characters, Cs: bytes that are not UTF-8, as Python carries them.
+    # Cc are control characters, Cs are bytes that are not UTF-8, as Python represents them.
     if any(unicodedata.category(each) in ("Cc", "Cs") for each in path):
         raise ValueError("a control character, or not UTF-8")
     escaped = path.replace("\\", "\\\\").replace('"', '\\"')
@@ -320,20 +326,20 @@ def quoted(path: str) -> str:
 
 
 def literals(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return filters that match just these. Raises ValueError as ``quoted`` does."""
+    """Return filters that match exactly these paths. Raises ValueError as ``quoted`` does."""
     return tuple(f"(literal {quoted(path)})" for path in paths)
 
 
 def trees(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return filters that match these and all beneath. Raises ValueError as ``quoted`` does.
+    """Return filters that match these paths and all beneath. Raises ValueError like ``quoted``.
 
-    A literal each as well: whether ``subpath`` matches what is a file is not documented.
+    Each path also gets a literal, because it is not documented whether ``subpath`` matches a file.
     """
     return tuple(f"(literal {name}) (subpath {name})" for name in (quoted(path) for path in paths))
 
 
 def rule(action: str, operations: str, filters: Iterable[str]) -> str:
-    """Return a rule, or nothing without filters: one that has none matches everything."""
+    """Return a rule; "" if there are no filters, because a rule without any matches everything."""
     lines = tuple(filters)
     if not lines:
         return ""
@@ -342,13 +348,14 @@ def rule(action: str, operations: str, filters: Iterable[str]) -> str:
 
 # --- the probe --------------------------------------------------------------------------------
 
-#: Seconds that a probe may take: an interpreter's start on a machine that is busy.
+#: Seconds that a probe may take: an interpreter's start on a busy machine.
 PATIENCE: Final = 20.0
 _MAX_ANSWER_BYTES: Final = 64 * 1024
-#: What has to be refused, each beside a control that has to succeed.
+#: The attempts that must be refused; the control of each must succeed.
 _ATTEMPTS: Final = ("files", "names", "writes", "links", "sockets", "programs")
 
-#: Runs inside. Each line of the table is an attempt; its name starts with "no" if it is to fail.
+#: The program that runs under the profile. Each line of its table is an attempt. The name of an
+#: attempt begins with "no" if it must fail.
 _PROGRAM: Final = """
 import json, os, socket, sys
 inside, outside, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -398,16 +405,17 @@ print(json.dumps(said))
 
 
 def _ask_wrapped(backend: Seatbelt) -> dict[str, bool] | str:
-    """Return whether each attempt succeeded behind the wrapper, or what went wrong.
+    """Return whether each attempt succeeded under the profile, or what went wrong.
 
     Raises OSError, ValueError, SubprocessError.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="cellblock-") as made_inside,
-        tempfile.TemporaryDirectory(prefix="cellblock-") as made_outside,
+        tempfile.TemporaryDirectory(prefix="cellblock-") as folder_inside,
+        tempfile.TemporaryDirectory(prefix="cellblock-") as folder_outside,
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
-        inside, outside = os.path.realpath(made_inside), os.path.realpath(made_outside)
+        inside = os.path.realpath(folder_inside)
+        outside = os.path.realpath(folder_outside)
         Path(inside, "in").write_text("in", encoding="utf-8")
         Path(outside, "secret").write_text("secret", encoding="utf-8")
         policy = Policy().replace(filesystem_write_roots=(inside,))
@@ -415,7 +423,7 @@ def _ask_wrapped(backend: Seatbelt) -> dict[str, bool] | str:
         view = make_view(policy, make_plan(policy, backend, **folders), **folders)
         port = str(listener.getsockname()[1])
         program = [sys.executable, "-I", "-S", "-c", _PROGRAM, inside, outside, port]
-        done = subprocess.run(
+        completed = subprocess.run(
             backend.wrap(program, view),
             env={},
             cwd="/",
@@ -424,9 +432,9 @@ def _ask_wrapped(backend: Seatbelt) -> dict[str, bool] | str:
             timeout=PATIENCE,
             check=False,
         )
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        said = lines[-1][:200] if lines else platform.system()
-        return f"the probe ended with {done.returncode}: {said}"
-    answer = json.loads(done.stdout[:_MAX_ANSWER_BYTES])
+    if completed.returncode:
+        lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+        last_line = lines[-1][:200] if lines else platform.system()
+        return f"the probe ended with {completed.returncode}: {last_line}"
+    answer = json.loads(completed.stdout[:_MAX_ANSWER_BYTES])
     return answer if isinstance(answer, dict) else "the probe gave no answer"

@@ -1,19 +1,19 @@
-"""Processes that make a file for later sessions, while a kernel goes on.
+"""Background processes that each make a file for later sessions, while a kernel goes on.
 
-Contract: such a process reads the environment's packages and nothing that a guest or a checkout
-has written, but for the system's fonts. Nobody waits for it, and it ends with its host.
+Contract: such a process reads the environment's packages and the system's fonts, and nothing that a
+guest or a checkout has written. Nobody waits for it, and it ends with its host.
 
-What is made lies in the user's cache folder, where no cell can write. When it is made, and what
-else a start finds prepared, says ``jupyter.preparation``. There are two such files:
+The files lie in the user's cache folder, where no cell can write. ``jupyter.preparation`` decides
+when they are made. There are two of them:
 
-- matplotlib's list of fonts. matplotlib looks for fonts when it is first imported and keeps what it
-  found in its cache folder (``matplotlib.font_manager``). Guests have theirs in the scratch folder,
-  which begins empty, so each session would look again: 0.1 s of the first plot. The list is made
-  once for an environment, and a guest gets a copy. Nothing about it raises: without a list
-  matplotlib makes one, as it does anywhere.
-- Vega. vl-convert has it as modules, and takes 1.3 s and more to make one script of them: once for
-  a user and a version. Guests of sessions that begin without it bundle Vega themselves
-  (``guest.library_patches``).
+- matplotlib's list of fonts. When matplotlib is first imported it looks for fonts, and keeps the
+  list in its cache folder (``matplotlib.font_manager``). A guest's cache folder is in the scratch
+  folder, which begins empty, so each session would look again: 0.1 s of the first plot. So the list
+  is made once for each environment, and each session gets a copy. Nothing here raises: without a
+  list matplotlib makes one, as it does anywhere.
+- Vega, the library of altair's charts. vl-convert has it as modules, and needs 1.3 s and more to
+  bundle them into one script. That is done once for each user and version. Guests of sessions that
+  begin without the script bundle Vega themselves (``guest.library_patches``).
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     Stale = tuple[str, Path]
 
 
-#: Seconds after a session's begin: whoever runs a cell or two does not share the processor.
+#: Seconds after the begin of a session until a process starts, so that somebody who only runs a
+#: cell or two does not share the processor with it.
 AFTER: Final = 3.0
-#: Runs in a folder of its own, which is its home too.
+#: The beginning of each process's program. It runs in a folder of its own, which is its home, too.
 _BEGIN: Final = """\
 import os, sys
 os.nice(19)
@@ -67,10 +68,11 @@ def start(
     given: Mapping[str, bytes] | None = None,
     ended: Callable[[], None] | None = None,
 ) -> None:
-    """Start ``program``, which moves what it made to ``target``: that is ``sys.argv[2]``.
+    """Start ``program``, which makes a file and moves it to ``target``, its ``sys.argv[2]``.
 
-    The folder of ``target`` is for its kind alone; ``given`` are files in the one that it runs in.
-    ``ended`` is called when it has ended. Raises OSError.
+    The folder of ``target`` is for files of this kind alone. ``given`` are files, by name, that are
+    written into the folder that the program runs in. ``ended`` is called when the program has
+    ended. Raises OSError.
     """
     cache = target.parent
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,9 +103,9 @@ def spawn(
     *,
     ended: Callable[[], object],
 ) -> None:
-    """Start a program with ``files`` as its stdin, stdout and stderr; call ``ended`` at its end.
+    """Start a program; call ``ended`` when it has ended.
 
-    Raises OSError.
+    ``files`` are the descriptors of its stdin, stdout and stderr. Raises OSError.
     """
     pid = os.posix_spawn(
         argv[0],
@@ -126,25 +128,27 @@ def spawn(
 
 
 def _prune(cache: Path) -> None:
-    """Remove old files, and what makers left that were killed."""
-    found = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in found[MOST - 1 :]:
+    """Remove old files, and the folders of processes that were killed."""
+    files = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in files[MOST - 1 :]:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 
 def _packages() -> list[str]:
-    """Return the folders that only installers write to, this package's own among them."""
+    """Return the folders of the import path that only installers write to, and this package's."""
     own = str(Path(__file__).resolve().parents[3])
     return [*filter(installed.is_packages, sys.path), own]
 
 
-#: Bytes of one: it has some 200 for each font.
+# --- matplotlib's list of fonts -----------------------------------------------------------------
+
+#: Bytes of a list, at most. A list has some 200 bytes for each font.
 _MOST_OF_FONTS: Final = 1 << 22
-#: The folder in the scratch folder that it is looked for in.
+#: The folder in the scratch folder in which guests' matplotlib looks for the list.
 _FONTS_FOLDER: Final = ".matplotlib"
-#: Where matplotlib finds fonts, besides its own, that guests can read too.
+#: Where matplotlib finds fonts, besides its own, that guests can read as well.
 _FONTS: Final = ("/usr/share/fonts", "/usr/local/share/fonts")
-#: matplotlib leaves it in the folder that is its home.
+#: The program that makes the list: matplotlib writes it into the folder that is its home.
 _FONT_LIST: Final = """\
 import matplotlib.font_manager
 [name] = [name for name in os.listdir() if name.startswith("fontlist")]
@@ -153,32 +157,32 @@ os.replace(name, f"{sys.argv[2]}.{name}")
 
 
 def place_font_list(scratch: Path) -> None:
-    """Put the list for this environment, where there is one, where a new session's guests look."""
+    """Copy this environment's list of fonts, if there is one, to where guests look for it."""
     with contextlib.suppress(OSError, ValueError):
-        found = _kept_font_list(_matplotlib())
-        if found is None:
+        kept = _kept_font_list(_matplotlib())
+        if kept is None:
             return
-        with open(found, "rb", opener=_open) as file:
+        with open(kept, "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
             others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
                 return
             content = file.read(_MOST_OF_FONTS)
-        # A waiting kernel has had guests there: nothing that they put in its place is followed.
-        with closing(os.open(scratch, FOLDER)) as here:
-            os.mkdir(_FONTS_FOLDER, 0o700, dir_fd=here)
-            with closing(os.open(_FONTS_FOLDER, FOLDER, dir_fd=here)) as folder:
-                name = found.name.partition(".")[2]
-                with os.fdopen(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as made:
-                    made.write(content)
+        # A kernel that waited has had guests, which could have put links there: follow none.
+        with closing(os.open(scratch, FOLDER)) as scratch_fd:
+            os.mkdir(_FONTS_FOLDER, 0o700, dir_fd=scratch_fd)
+            with closing(os.open(_FONTS_FOLDER, FOLDER, dir_fd=scratch_fd)) as folder:
+                name = kept.name.partition(".")[2]
+                with os.fdopen(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as copy:
+                    copy.write(content)
 
 
 def stale_font_list() -> Stale | None:
-    """Return how the list is made, if matplotlib is there and no list that is up to date."""
+    """Return how to make the list of fonts, if matplotlib is installed and the list is outdated."""
     with contextlib.suppress(OSError, ValueError):
         key = _matplotlib()
-        found = _kept_font_list(key)
-        if key and (found is None or found.stat().st_mtime < max(_fonts_changed(), default=0)):
+        kept = _kept_font_list(key)
+        if key and (kept is None or kept.stat().st_mtime < max(_fonts_changed(), default=0)):
             return _FONT_LIST, _font_lists() / key
     return None
 
@@ -188,7 +192,7 @@ def _font_lists() -> Path:
 
 
 def _matplotlib() -> str:
-    """Return a name for the matplotlib that guests import; empty where there is none."""
+    """Return a key for the matplotlib that guests import; empty if it is not installed."""
     for folder in filter(installed.is_packages, sys.path):
         with contextlib.suppress(OSError):
             status = os.stat(f"{folder}/matplotlib/font_manager.py")
@@ -198,14 +202,14 @@ def _matplotlib() -> str:
 
 
 def _kept_font_list(key: str) -> Path | None:
-    """Return the list with this name."""
+    """Return the list of fonts that was made for this matplotlib, or None."""
     if not key:
         return None
     return next(iter(_font_lists().glob(f"{key}.fontlist*")), None)
 
 
 def _fonts_changed() -> Iterator[float]:
-    """Yield when something was last put in or taken out of each folder with fonts."""
+    """Yield, for each folder with fonts, when a file was last added or removed there."""
     for root in _FONTS:
         for folder, _, _ in os.walk(root):
             yield os.stat(folder).st_mtime
@@ -215,6 +219,9 @@ def _open(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
 
 
+# --- Vega ---------------------------------------------------------------------------------------
+
+#: Bytes of the script, at most.
 _MOST_OF_VEGA: Final = 8 << 20
 _VEGA: Final = """\
 import vl_convert
@@ -225,13 +232,13 @@ os.replace("vega.js", sys.argv[2])
 
 
 def read_vega() -> bytes:
-    """Return Vega; empty where it is not there. Never raises."""
+    """Return Vega's script; empty if it was not made yet. Never raises."""
     path = _vega_file()
     return PrivateFile(path, _MOST_OF_VEGA).read() if path is not None else b""
 
 
 def stale_vega() -> Stale | None:
-    """Return how Vega is bundled, if it can be and is not yet."""
+    """Return how to bundle Vega, if vl-convert is installed and the script was not made yet."""
     with contextlib.suppress(OSError, ValueError):
         path = _vega_file()
         if path is not None and not read_vega():
@@ -240,8 +247,8 @@ def stale_vega() -> Stale | None:
 
 
 def _vega_file() -> Path | None:
-    """Return where the script is, by vl-convert's version; None where that is not installed."""
+    """Return the path of Vega's script for this version of vl-convert; None without vl-convert."""
     for folder in filter(installed.is_packages, sys.path):
-        for found in Path(folder).glob("vl_convert_python-*.dist-info"):
-            return Path(cache_folder(), "vega", f"{found.stem}.js")
+        for metadata in Path(folder).glob("vl_convert_python-*.dist-info"):
+            return Path(cache_folder(), "vega", f"{metadata.stem}.js")
     return None

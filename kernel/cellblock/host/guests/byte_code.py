@@ -1,15 +1,15 @@
-"""Byte code of what guests had to compile.
+"""Byte code of the modules that guests had to compile.
 
-Python keeps the byte code of what it imports beside the source (``__pycache__``). A guest can't,
-and some installers leave it out (uv), so each session would compile the same packages again. A
-guest says what it compiled, and a process of the host's has Python keep byte code of that: as an
-import does, but nothing is run.
+Python keeps the byte code of imported modules beside their source (``__pycache__``). A guest can't
+write there, and some installers (uv) make no byte code, so each session would compile the same
+packages again. So guests report which source files they compiled, and a background process of the
+host has Python keep byte code of these, as an import does, but without running anything.
 
-Contract: a guest's word chooses among the files that this interpreter imports packages and the
-standard library from, by the very names of the folders that it has them in, and nothing else of it
-is used. No cell can write there, so what is found there is what will be read; a name that leads
-there from elsewhere, by a link that a cell may change meanwhile, is not looked at (promise P13).
-Nothing here raises.
+Contract: all that a guest's report does is to choose among the source files of packages and of the
+standard library, under the very folder names from which this interpreter imports them. No cell can
+write there, so the file that is checked is the file that is compiled. A name that leads there from
+elsewhere, by a link that a cell might change meanwhile, is not looked at (promise P13). Nothing
+here raises.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cellblock.host.reactor import Reactor
 
-#: Files of a session that are looked at.
+#: Files that guests of one session may report.
 MOST: Final = 10_000
 _PROGRAM: Final = """\
 import resource
@@ -42,7 +42,7 @@ resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from cellblock.host.guests.byte_code import keep, read_names
 keep(read_names())
 """
-#: Imports what every guest does, before the policy names anything.
+#: Imports what every guest imports, whatever its policy names.
 _IMPORTS: Final = """\
 os.umask(mask)
 sys.dont_write_bytecode = False
@@ -55,36 +55,38 @@ _OWN: Final = str(Path(__file__).parents[2])
 class ByteCode:
     """Has byte code kept for the sessions of one kernel, by one process at a time.
 
-    That begins a while after it was asked for.
+    A process begins a while after files were reported.
     """
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        #: All names that were told, and how many of them are dealt with.
-        self._told: dict[str, None] = {}
-        self._done = 0
+        #: All names that were reported, in order, and how many of them a process was started for.
+        self._names_known: dict[str, None] = {}
+        self._names_handled = 0
         self._busy = False
 
     def keep_later(self, compiled: Sequence[str]) -> None:
-        """Have it kept for these files; for this package's alone where Python is to keep none.
+        """Have byte code of these files kept.
 
-        The host is of this package, and reads no variable of Python's.
+        If Python is told to keep none (PYTHONDONTWRITEBYTECODE), only that of this package is kept,
+        because the host itself does not heed Python's variables.
         """
         if sys.platform != "linux":
             return
-        own = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
-        roots = tuple(f"{root}/" for root in ([_OWN] if own else _roots()))
-        told = [name for name in compiled if name.startswith(roots)]
-        self._told.update(dict.fromkeys(told[: MOST - len(self._told)]))
+        own_alone = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+        roots = tuple(f"{root}/" for root in ([_OWN] if own_alone else _roots()))
+        names = [name for name in compiled if name.startswith(roots)]
+        self._names_known.update(dict.fromkeys(names[: MOST - len(self._names_known)]))
         self._go_on()
 
     def _go_on(self) -> None:
-        if not self._busy and self._done < len(self._told):
+        if not self._busy and self._names_handled < len(self._names_known):
             self._busy = True
             self._reactor.call_later(background.AFTER, self._start)
 
     def _start(self) -> None:
-        names, self._done = list(self._told)[self._done :], len(self._told)
+        names = list(self._names_known)[self._names_handled :]
+        self._names_handled = len(self._names_known)
         given = {_NAMES: "\0".join(names).encode(errors="replace")}
         target = Path(cache_folder(), "byte-code", _NAMES)
         try:
@@ -98,11 +100,13 @@ class ByteCode:
 
 
 def stale_imports() -> tuple[str, Path] | None:
-    """Return how byte code is made of what every guest imports, where it lacks any.
+    """Return how to make byte code of what every guest imports, if it is missing.
 
-    A look at one module of IPython's and one of ours decides. Any other is kept by a guest's word.
+    One module of IPython and one of this package are looked at. Byte code that other modules lack
+    is made when a guest reports them.
     """
-    ours, packages = Path(_OWN, "guest", "setup.py"), filter(installed.is_packages, sys.path)
+    ours = Path(_OWN, "guest", "setup.py")
+    packages = filter(installed.is_packages, sys.path)
     theirs = (Path(folder, "IPython", "core", "interactiveshell.py") for folder in packages)
     looked_at = [ours, *filter(Path.is_file, theirs)][:2]
     if all(Path(cache_from_source(str(path))).is_file() for path in looked_at):
@@ -113,25 +117,29 @@ def stale_imports() -> tuple[str, Path] | None:
 
 
 def _roots() -> list[str]:
-    """Return the folders that are imported from, as they are named where that is done."""
+    """Return the folders from which modules are imported, by the names used for that."""
     packages = [folder.rstrip("/") for folder in filter(installed.is_packages, sys.path)]
     return [*packages, os.path.dirname(os.__file__), _OWN]
 
 
 def read_names() -> list[str]:
-    """Return the names that the host gave its process."""
+    """Return the names that the host gave this background process."""
     return Path(_NAMES).read_text("utf-8").split("\0")
 
 
 def keep(names: Iterable[str]) -> None:
-    """Have Python keep byte code of the source files among ``names`` that are imported from."""
+    """Have Python keep byte code of those ``names`` that are source files it imports from.
+
+    Runs in the background process.
+    """
     roots = [(f"{root}/", f"{os.path.realpath(root)}/") for root in _roots()]
     for name in names:
         places = [real + name.removeprefix(root) for root, real in roots if name.startswith(root)]
         if not places or not name.endswith(".py"):
             continue
-        with contextlib.suppress(Exception):  # no Python, or of another's folder
+        with contextlib.suppress(Exception):  # the file is not Python, or the folder not writable
             cache = os.path.dirname(cache_from_source(places[0]))
-            # No ``..``, and no link: an installer may have made one to where cells write.
+            # No ``..`` and no link: an installer may have made one into a folder that cells write
+            # to.
             if os.path.realpath(places[0]) == places[0] and os.path.realpath(cache) == cache:
                 SourceFileLoader("", name).get_code("")

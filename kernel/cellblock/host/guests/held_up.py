@@ -1,10 +1,12 @@
-"""Ends what keeps the host waiting in a read of a guest's pipe.
+"""A thread that ends whatever keeps the host waiting in a read of a guest's pipe.
 
-Whoever writes to a pipe holds its lock while the OS kernel copies from the writer's memory. If that
-memory can't be had, as another thread of the writer's forks and others keep that from the
-processor, the write takes as long, and so does each read of the pipe, which no signal ends and no
-flag makes fail (O_NONBLOCK, RWF_NOWAIT). A thread of the host's looks at reads, and ends the
-programs of whoever is read from, and then the guest: who has the processor to itself is soon done.
+A process that writes to a pipe holds the pipe's lock while the OS kernel copies from its memory. A
+hostile guest can make that take long: one thread writes while another forks, which locks the
+memory, and other processes keep the forking thread from the processor. Meanwhile each read of the
+pipe waits for the lock. No signal ends that wait and no flag makes it fail (O_NONBLOCK,
+RWF_NOWAIT). So a thread of the host looks at reads. If one takes too long it ends the programs of
+the guest that is read from, and then the guest: a fork that has the processor to itself is soon
+done.
 """
 
 from __future__ import annotations
@@ -13,25 +15,26 @@ import threading
 import time
 from typing import Final, Protocol
 
-#: Seconds between two looks. A read that both find under way has taken at least so long.
+#: Seconds between two looks. A read that both looks find under way has taken at least that long.
 LOOK: Final = 1.5
 
 
 class Reader(Protocol):
-    """Who reads pipes of one guest, in a thread of its own."""
+    """A reader of one guest's pipes, in a thread of its own."""
 
-    #: The number of the read that is under way; 0 where none is.
+    #: The number of the read that is under way; 0 if none is.
     reading: int
 
     def end_writers(self, times: int) -> None:
-        """End what may write there, as it has been asked so many times about the same read.
+        """End processes that may be writing to the pipe.
 
-        Called in another thread, while the own one waits.
+        ``times`` counts the calls about the same read. Called in the watching thread, while the
+        reader's own thread waits.
         """
 
 
 class Watch:
-    """Looks at all readers of this process, in a thread that lives as long as there are any."""
+    """Watches all readers of this process, in a thread that lives as long as there are any."""
 
     def __init__(self) -> None:
         self._readers = set[Reader]()
@@ -39,7 +42,7 @@ class Watch:
         self._has_thread = False
 
     def add(self, reader: Reader) -> None:
-        """Look at a reader from now on."""
+        """Watch a reader from now on."""
         with self._lock:
             self._readers.add(reader)
             if not self._has_thread:
@@ -47,12 +50,12 @@ class Watch:
                 threading.Thread(target=self._look, name="cellblock-reads", daemon=True).start()
 
     def drop(self, reader: Reader) -> None:
-        """Look at it no more."""
+        """Stop watching a reader."""
         with self._lock:
             self._readers.discard(reader)
 
     def _look(self) -> None:
-        before = dict[Reader, tuple[int, int]]()
+        seen_before = dict[Reader, tuple[int, int]]()
         while True:
             time.sleep(LOOK)
             with self._lock:
@@ -60,16 +63,16 @@ class Watch:
                 if not readers:
                     self._has_thread = False
                     return
-            now = dict[Reader, tuple[int, int]]()
+            seen = dict[Reader, tuple[int, int]]()
             for reader in readers:
                 if not (number := reader.reading):
                     continue
-                known, times = before.get(reader, (0, 0))
-                now[reader] = number, times + 1 if known == number else 0
-                if now[reader][1]:
-                    reader.end_writers(now[reader][1])
-            before = now
+                last_number, times = seen_before.get(reader, (0, 0))
+                seen[reader] = number, times + 1 if last_number == number else 0
+                if seen[reader][1]:
+                    reader.end_writers(seen[reader][1])
+            seen_before = seen
 
 
-#: Of this process.
+#: The watch of this process.
 watch: Final = Watch()

@@ -1,9 +1,11 @@
 """The host's end of a guest's stdout and stderr: text in the order in which it was written.
 
-Marks (``wire.marks``) say what of one pipe came before what of the other, and before which message
-on the channel. A mark is passed when the other pipe has come to it, too, or the message that it
-stands for is there. That is known to come, as the guest wrote the other one first, so nothing is
-waited for by the clock; where it is lost all the same, the next mark or a full pipe goes past it.
+Text comes by two pipes, and messages by the channel. The guest writes marks into the pipes
+(``wire.marks``), which say what text of one pipe came before what text of the other, and before
+which message. ``Pipes`` passes a mark when the other pipe has come to the same mark, or when the
+message that the mark stands for was shown. The guest wrote that other mark or message first, so it
+is certain to come and no clock is needed. If it is lost all the same, the next mark or a full pipe
+goes past the mark.
 """
 
 from __future__ import annotations
@@ -26,63 +28,65 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor, Timer
 
 
-#: What a pipe holds (pipe(7)), and what one is given to hold when it was full, as far as the user
-#: may have that much: whose pipes hold much together gets such that hold 8 KiB, and may enlarge
-#: none. A cell can't enlarge one either.
+#: Bytes that a pipe holds (pipe(7)), and bytes that a pipe which was full is enlarged to. A user
+#: whose pipes together hold too much gets pipes of 8 KiB and may enlarge none. Cells can't enlarge
+#: a pipe.
 CAPACITY: Final = 1 << 16
 _ENLARGED: Final = 1 << 18
-#: Seconds that text waits for more of it, below what a reader notices. A message that is shown, and
-#: a cell's end, have it read at once.
+#: Seconds that text waits for more text, too short for a reader to notice. A message that is shown,
+#: and the end of a cell, have it passed on at once.
 LATENCY: Final = 0.01
-#: The same for text that ends inside a line: ``print`` writes the end of a line by itself, and on a
-#: busy machine that comes later. A line in two messages is two outputs in a notebook that nbclient
-#: has run.
+#: Seconds for text that ends inside a line. ``print`` writes the end of a line separately, which
+#: comes later on a busy machine, and a line in two messages would be two outputs in a notebook that
+#: nbclient has run.
 LINE_LATENCY: Final = 0.1
-#: Pieces of text, each from between two marks, that are passed on in one turn of the loop: some
-#: 10 ms. A pipe may hold 20,000, and others wait meanwhile.
+#: Pieces of text between two marks that are passed on in one turn of the event loop, which takes
+#: some 10 ms. A pipe may hold 20,000, and other events wait meanwhile.
 MOST_PIECES: Final = 500
-#: A number that no mark has.
+#: A number above that of every mark.
 _END: Final = 1 << 64
 
-#: What the user reads if a read was held up (``held_up``).
+#: The text that the user sees if a read was held up (``held_up``).
 _HELD_UP: Final = (
     "[cellblock ended what this cell had started: it kept the host from reading the output]\n"
 )
 
-#: Whose text it is: stream, cell, subshell, and whether an earlier cell's thread wrote it.
+#: The source of text: stream, cell, subshell, and whether a thread of an earlier cell wrote it.
 _Source = tuple[StreamName, int, int, bool]
 
 
 class _Pipe:
-    """One pipe: what was read of it and not passed on yet, and the mark that it stands before."""
+    """One pipe: the bytes that were read and not passed on yet, and the mark reached in them."""
 
     def __init__(self, name: StreamName, fd: int) -> None:
         self.fd = fd
         self.mark: marks.Mark | None = None
         self._name: StreamName = name
         self.source: _Source = (name, 0, 0, False)
-        self._data, self._at = b"", 0
-        #: More than this never stands before a mark.
+        self._data = b""
+        self._at = 0
+        #: Bytes that are kept at most. There is never more text than this before a mark.
         self._capacity = CAPACITY
-        #: From here on a read leaves its writer waiting, perhaps: a full pipe may hold half of what
-        #: it could, as what is written does not share a page with what does not fit in there.
+        #: Bytes of a read from which on the pipe may have been full, and its writer waiting. A full
+        #: pipe may hold only half of its capacity, because a write that does not fit into the rest
+        #: of a page begins a new one.
         self._much = min(CAPACITY, _size_of(fd)) // 2
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     @property
     def kept(self) -> int:
-        """How many bytes were read and not passed on."""
+        """How many bytes were read and not passed on yet."""
         return len(self._data) - self._at
 
     @property
     def is_full(self) -> bool:
-        """Whether as much is kept as may be: the rest has to wait where it is."""
+        """Whether no more may be kept, so that the rest must wait in the pipe."""
         return self.kept >= self._capacity
 
     def read(self) -> bool:
-        """Read what is there, unless there is no room for it; return whether that is much.
+        """Read what is in the pipe, if there is room for it; close the pipe at its end.
 
-        Then its writer may be waiting. The pipe is closed at its end.
+        Return whether it was so much that a writer may be waiting.
         """
         if self.fd < 0 or self.is_full:
             return False
@@ -93,49 +97,51 @@ class _Pipe:
         if not data:
             os.close(self.fd)
             self.fd = -1
-        self._data, self._at = self._data[self._at :] + data, 0
+        self._data = self._data[self._at :] + data
+        self._at = 0
         is_much = len(data) >= self._much
         if is_much and self._capacity == CAPACITY:
-            with contextlib.suppress(OSError, AttributeError):  # Linux alone has it
+            with contextlib.suppress(OSError, AttributeError):  # only Linux has this
                 self._capacity = fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _ENLARGED)
         return is_much
 
     def text(self) -> str:
-        """Return what stands before the next mark, which is ``mark`` from then on."""
+        """Return the text before the next mark. The mark is ``mark`` from then on."""
         if self.mark is not None:
             return ""
-        start, end = self._at, self._data.find(marks.MAGIC, self._at)
+        start = self._at
+        end = self._data.find(marks.MAGIC, self._at)
         if end < 0:
             end = len(self._data) - self._cut()
             self._at = end
         elif end + marks.SIZE <= len(self._data):
             self.mark = marks.decode(self._data, end)
             self._at = end + marks.SIZE
-        else:  # its rest is still to come; or never will
+        else:  # the rest of a mark is still to come; or it never will, if the pipe is closed
             end = end if self.fd >= 0 else len(self._data)
             self._at = end
         return self._decode(self._data[start:end])
 
     def _cut(self) -> int:
-        """Return how many bytes at the end may be the beginning of a mark."""
+        """Return how many bytes at the end may be the beginning of a mark, and so must wait."""
         if self.fd < 0:
             return 0
         longest = min(len(marks.MAGIC) - 1, self.kept)
-        found = (n for n in range(longest, 0, -1) if self._data.endswith(marks.MAGIC[:n]))
-        return next(found, 0)
+        lengths = (n for n in range(longest, 0, -1) if self._data.endswith(marks.MAGIC[:n]))
+        return next(lengths, 0)
 
     @property
     def leads(self) -> bool:
-        """Whether text of this pipe stands behind the mark, to be passed on first."""
+        """Whether this pipe's text after the mark comes before the other pipe's text after it."""
         return self.mark is not None and self.mark.kind in (marks.TEXT, marks.LATE)
 
     @property
     def awaits_message(self) -> bool:
-        """Whether a message on the channel stands at the mark."""
+        """Whether the mark stands for a message on the channel."""
         return self.mark is not None and self.mark.kind == marks.MESSAGE
 
     def pass_mark(self) -> None:
-        """Go past the mark: what follows is of the cell that it names."""
+        """Go past the mark: the text after it is that of the cell which the mark names."""
         if self.mark is not None:
             is_late = self.mark.kind == marks.LATE
             self.source = (self._name, self.mark.cell, self.mark.subshell, is_late)
@@ -143,18 +149,20 @@ class _Pipe:
 
 
 def _size_of(fd: int) -> int:
-    """Return how many bytes a pipe holds."""
+    """Return how many bytes a pipe can hold."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
-    except (OSError, AttributeError):  # Linux alone has it
+    except (OSError, AttributeError):  # only Linux has this
         return CAPACITY
 
 
 class Pipes:
-    """Both pipes of one guest; ``on_text`` gets its text, joined, ``on_spent`` seconds it took.
+    """Both pipes of one guest.
 
-    ``child_fds`` are the ends that the guest gets. Raises OSError where no descriptors are left.
-    ``on_held_up`` is called in another thread when a read waits for a writer (``held_up``).
+    ``on_text`` is called with text, joined as far as it has the same source. ``on_spent`` is called
+    with the seconds of processor time that reading took. ``on_held_up`` is called in another thread
+    if a read waits for a writer (``held_up``). ``child_fds`` are the ends for the guest. Raises
+    OSError if no descriptors are left.
     """
 
     def __init__(
@@ -164,14 +172,18 @@ class Pipes:
         on_spent: Callable[[float], None],
         on_held_up: Callable[[int], None],
     ) -> None:
-        self._reactor, self._on_text, self._on_spent = reactor, on_text, on_spent
-        self.reading, self._reads = 0, 0
-        self._on_held_up, self._was_held_up = on_held_up, False
+        self._reactor = reactor
+        self._on_text = on_text
+        self._on_spent = on_spent
+        self.reading = 0
+        self._reads = 0
+        self._on_held_up = on_held_up
+        self._was_held_up = False
         self.child_fds: list[int] = []
         self._pipes: list[_Pipe] = []
-        #: Text that is to be handed on: who gets a piece may ask for more (``drain``).
+        #: Text that will be handed on. A queue, because whoever gets a piece may call ``drain``.
         self._texts = deque[tuple[_Source, str]]()
-        #: The highest mark that was passed; a lower one is nothing to wait for.
+        #: The highest mark that was passed. Nothing has to be waited for at a lower mark.
         self._passed = 0
         self._timer: Timer | None = None
         self._held = self._is_flood = self._has_rest = False
@@ -190,16 +202,16 @@ class Pipes:
         self._watch()
         watch.add(self)
 
-    # --- when -------------------------------------------------------------------------------------
+    # --- when the pipes are read ------------------------------------------------------------------
 
     def hold(self, *, held: bool) -> None:
-        """Leave what is written where it is, so that writers have to wait, or take it again."""
+        """Stop reading, so that writers must wait when a pipe is full; or read again."""
         self._held = held
         self._watch()
         self._read_rest_soon()
 
     def _watch(self) -> None:
-        """Listen to the pipes, unless they are read in a moment, or must not be read."""
+        """Listen to the pipes, unless a timer will read them anyway, or they are held."""
         if self._held:
             self._cancel_timer()
         listens = not self._held and self._timer is None
@@ -221,7 +233,7 @@ class Pipes:
             self._watch()
 
     def _read_moment(self) -> None:
-        """Pass on what a moment has brought; wait for the rest of a line, once."""
+        """Pass on what came in the last moment; wait once for the rest of a line."""
         began = thread_time()
         self._read()
         if self._has_rest:
@@ -243,7 +255,7 @@ class Pipes:
             self._timer = None
 
     def close(self) -> None:
-        """Stop listening, and hand nothing on any more."""
+        """Stop listening, and close the pipes. Text that was not handed on is dropped."""
         watch.drop(self)
         self._texts.clear()
         self._cancel_timer()
@@ -253,12 +265,12 @@ class Pipes:
                 os.close(pipe.fd)
                 pipe.fd = -1
 
-    # --- what -------------------------------------------------------------------------------------
+    # --- what is passed on, in which order --------------------------------------------------------
 
     def drain(self, before: int | None = None) -> None:
-        """Pass on what was written; at most up to a mark whose message is not there yet.
+        """Pass on what was written, up to a mark whose message has not come yet.
 
-        With ``before``, the mark of a message that has come, all that was written before it.
+        ``before`` is the mark of a message that has come: pass on all that was written before it.
         """
         began = thread_time()
         self._read(before)
@@ -269,13 +281,13 @@ class Pipes:
         self._on_spent(thread_time() - began)
 
     def _read(self, before: int | None = None) -> None:
-        """Read what is there, and put in order what may be handed on."""
+        """Read both pipes, and put in order what may be handed on."""
         self._cancel_timer()
         for pipe in self._pipes:
             if pipe.fd >= 0:
                 self._reactor.unwatch(pipe.fd)
         if any(pipe.is_full for pipe in self._pipes):
-            self._pass_on(before)  # and have room for what comes behind that
+            self._pass_on(before)  # to have room for what is still in the pipe
         self._reads += 1
         self.reading = self._reads
         try:
@@ -289,7 +301,7 @@ class Pipes:
             self._texts.append((("stderr", 0, 0, False), _HELD_UP))
 
     def end_writers(self, times: int) -> None:
-        """End what the guest has started, as one of it holds the lock of a pipe."""
+        """End the guest's programs, because a writer holds the lock of a pipe (``held_up``)."""
         self._was_held_up = True
         self._on_held_up(times)
 
@@ -298,12 +310,12 @@ class Pipes:
         self.drain(before=_END)
 
     def passed(self, number: int) -> None:
-        """Note that a message was shown: what stands behind its mark may follow."""
+        """Note that the message with this mark was shown: text after the mark may follow."""
         self._passed = max(self._passed, number)
         self._read_rest_soon()
 
     def _pass_on(self, before: int | None) -> None:
-        """Put text in order, up to a message that is to come; else as much as a turn takes."""
+        """Put text in order, up to a mark that must wait, or as much as one turn may take."""
         self._has_rest = False
         while before is not None or len(self._texts) < MOST_PIECES:
             for pipe in self._pipes:
@@ -314,32 +326,33 @@ class Pipes:
         self._has_rest = True
 
     def _pass_mark(self, before: int | None) -> bool:
-        """Go past the lowest mark that the pipes stand at; return whether that may be."""
+        """Go past the lowest mark that the pipes have reached; return False if it must wait."""
         marked = [(pipe.mark.number, pipe) for pipe in self._pipes if pipe.mark is not None]
         if not marked:
             return False
         number = min(number for number, _ in marked)
-        reached = [pipe for found, pipe in marked if found == number]
+        reached = [pipe for mark_number, pipe in marked if mark_number == number]
         if number > self._passed:
             waits = self._waits(reached, marked) if before is None else number >= before
             if waits:
                 return False
             self._passed = number
-        # Text behind a mark comes before what the other pipe has behind it.
+        # The pipe whose text comes first after the mark is read first.
         self._pipes.sort(key=lambda pipe: not (pipe in reached and pipe.leads))
         for pipe in reached:
             pipe.pass_mark()
         return True
 
     def _waits(self, reached: list[_Pipe], marked: list[tuple[int, _Pipe]]) -> bool:
-        """Return whether a mark's message, or its like in the other pipe, is still to come."""
+        """Return whether a mark's message, or the same mark in the other pipe, is still to come."""
         if any(pipe.is_full for pipe in self._pipes):
-            return False  # a writer may be waiting for room, and the guest for that
+            return False  # a writer may be waiting for room, and the guest for that writer
         if any(pipe.awaits_message for pipe in reached):
             return True
         return len(marked) < sum(pipe.fd >= 0 for pipe in self._pipes)
 
     def _hand_on(self) -> None:
+        """Call ``on_text`` with the texts in order, joining those of the same source."""
         while self._texts:
             source = self._texts[0][0]
             pieces = list[str]()

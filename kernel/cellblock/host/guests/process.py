@@ -1,4 +1,10 @@
-"""The host's end of one guest: its channel, its output pipes, its process, and how it ends."""
+"""The host's end of one guest: its channel, its output pipes, its process and its end.
+
+``Guest`` is used for copies of a guest as well, and for spare guests. It turns the guest's bytes
+into messages (``MessageReader``), puts the text from its pipes between them in the right order
+(``pipes``), and signals its process, always by a descriptor that was checked. It knows nothing of
+requests: the supervisor, the snapshots and the spare guest set its callbacks.
+"""
 
 from __future__ import annotations
 
@@ -36,37 +42,41 @@ if TYPE_CHECKING:
 
 # --- messages from bytes ----------------------------------------------------------------------
 
-#: Seconds between looks at a frame that is not whole, and looks that it may take. Long, because a
-#: thread that sends is held up by one that keeps the interpreter to itself.
-FRAME_LOOK, FRAME_LOOKS = 1.0, 8
+#: Seconds between looks at a frame that is not complete, and the number of looks that its rest may
+#: take to come. That is long, because a thread of the guest that sends may have to wait for another
+#: thread that keeps the interpreter to itself.
+FRAME_LOOK = 1.0
+FRAME_LOOKS = 8
 
-#: One for all: it has no state, and takes a fifth of a millisecond to make.
+#: One decoder for all guests: it has no state, and making it takes a fifth of a millisecond.
 _decode: frames.Decoder[FromGuest] = frames.Decoder(FromGuest)
 
 
 class MessageReader:
     """Turns a guest's bytes into messages.
 
-    ``lose`` gets the reason to end a guest that begins a frame and does not end it.
+    ``lose`` is called with the reason if the guest must be ended, because it begins a frame and
+    does not end it.
     """
 
     def __init__(self, reactor: Reactor, lose: Callable[[str], None]) -> None:
-        self._reactor, self._lose = reactor, lose
+        self._reactor = reactor
+        self._lose = lose
         self._splitter = frames.Splitter()
         self._look: Timer | None = None
 
     def room(self) -> memoryview:
-        """Return where a large message's rest is to be read into; empty where none has begun."""
+        """Return the buffer for the rest of a large message; empty if none has begun."""
         return self._splitter.room()
 
     def messages(self, data: bytes | int) -> Iterator[FromGuest]:
-        """Yield what ``data`` completes; join text that came in pieces, a flood of it too.
+        """Yield the messages that ``data`` completes. Text that came in pieces is joined.
 
-        A number says how much was read into ``room``. Raises WireError, after all that came before
-        what is not decodable.
+        ``data`` are bytes, or the number of bytes that were read into ``room``. Raises WireError
+        for bytes that can't be decoded, after yielding all messages before them.
         """
         feed: Any = self._splitter.filled if isinstance(data, int) else self._splitter.feed
-        # No name is kept for a payload: it is as large as what is made of it.
+        # No variable may keep a payload alive: it is as large as the message made from it.
         decoded: Iterator[Any] = map(_decode, feed(data))
         for stream, group in groupby(decoded, _stream_of):
             if stream is None:
@@ -81,18 +91,21 @@ class MessageReader:
                     yield Stream(name=stream[0], text=joined, cell=stream[1], subshell=stream[2])
 
     def watch(self) -> None:
-        """See to it that a frame which is not whole ends, or goes on, in time."""
+        """Watch that a frame which is not complete goes on, or ends, in time."""
         if self._splitter.partial and self._look is None:
             self._look_later(FRAME_LOOKS)
 
     def unwatch(self) -> None:
-        """Wait for no frame's end: the guest is not listened to, or has ended."""
+        """Stop watching frames: the guest is not listened to, or has ended."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
 
     def _look_later(self, looks: int) -> None:
-        """Count looks and not seconds: the host may be slow."""
+        """Look again later, ``looks`` more times at most.
+
+        Looks are counted instead of seconds, because the host itself may be slow.
+        """
         taken = self._splitter.taken
 
         def look() -> None:
@@ -110,7 +123,7 @@ class MessageReader:
 
 
 def _stream_of(message: FromGuest) -> tuple[StreamName, int, int] | None:
-    """Return what text has to have in common to be joined: its stream, its cell, its subshell."""
+    """Return what text must have in common to be joined: stream, cell and subshell. Else None."""
     if not isinstance(message, Stream):
         return None
     return message.name, message.cell, message.subshell
@@ -118,34 +131,38 @@ def _stream_of(message: FromGuest) -> tuple[StreamName, int, int] | None:
 
 # --- programs of a guest ---------------------------------------------------------------------
 
-#: Processes that are looked at for an interrupt, and how often: each look finds what those that
-#: were interrupted had started until then. Who catches it may start more, as in a terminal.
-_MOST_PROGRAMS, _MOST_LOOKS = 1_000, 10
+#: Processes that an interrupt looks at, and how many times it looks for more. Each look finds what
+#: the interrupted ones had started by then. A program that catches the interrupt may start more, as
+#: in a terminal.
+_MOST_PROGRAMS = 1_000
+_MOST_LOOKS = 10
 
 
 def children(pid: int) -> list[int]:
     """Return the processes that any thread of ``pid`` has started, as far as that can be seen.
 
-    Asked for several times a cell, so by no ``Path``: that takes twice as long, and interns each
-    number, for which Python's table of such strings grows by half a MiB.
+    This is called several times per cell, so it does without ``Path``, which takes twice as long.
+    ``Path`` also interns each number, which lets Python's table of interned strings grow by half a
+    MiB.
     """
-    found: list[int] = []
+    pids: list[int] = []
     folder = f"/proc/{pid}/task"
     with contextlib.suppress(OSError):
         for task in os.listdir(folder):
-            # A thread that has ended meanwhile hides no other thread's.
+            # A thread that ended meanwhile must not hide the children of the others.
             with (
                 contextlib.suppress(OSError, ValueError),
                 open(f"{folder}/{task}/children", "rb") as file,
             ):
-                found += map(int, file.read().split())
-    return found
+                pids += map(int, file.read().split())
+    return pids
 
 
 def _interrupt(pid: int, group: int, session: int) -> None:
     """Send SIGINT to a process if it is in this group of this session.
 
-    Its number could be another's by now, so it is opened before it is asked where it is.
+    Its pid could be another process's by now. So the process is opened first, and then its group
+    and session are looked at.
     """
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
@@ -157,7 +174,7 @@ def _interrupt(pid: int, group: int, session: int) -> None:
 
 
 def _kill(pid: int, is_meant: Callable[[int], bool]) -> None:
-    """Kill a process if it is meant; its number could be another's by now, as in ``_interrupt``."""
+    """Kill a process if ``is_meant`` says so. It is opened first, as in ``_interrupt``."""
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
@@ -168,9 +185,13 @@ def _kill(pid: int, is_meant: Callable[[int], bool]) -> None:
 
 
 def parent_of(pid: int) -> int | None:
-    """Return the parent of a process; None when it is gone. It waits for nobody, as a stat does."""
-    found = _PARENT.search(_status(pid))
-    return int(found[1]) if found else None
+    """Return the parent of a process; None if the process is gone.
+
+    This reads the process's ``status``, which never waits. Reading its ``stat`` may wait for the
+    process.
+    """
+    match = _PARENT.search(_status(pid))
+    return int(match[1]) if match else None
 
 
 def _is_in(pid: int, session: int) -> bool:
@@ -182,21 +203,24 @@ def _is_in(pid: int, session: int) -> bool:
 
 # --- a guest ----------------------------------------------------------------------------------
 
-READ_SIZE = 1 << 16  # more is mapped anew for every read, which costs 40 µs
-#: Bytes that may wait to be sent to a guest that does not read.
+#: Bytes of one read. A larger buffer would be mapped anew for every read, which costs 40 µs.
+READ_SIZE = 1 << 16
+#: Bytes that may wait in the host for a guest that does not read.
 MAX_PENDING = 2 * frames.MAX_FRAME
-#: Reads of what an ended guest has said: a socket holds less (socket(7), wmem_max).
+#: Reads of the last messages of a guest that ended. A socket holds less than these (socket(7),
+#: wmem_max).
 LAST_READS = 64
-#: Of a guest of which nothing is asked: seconds of the host's processor that it may take at once,
-#: and for each of them how many it is not listened to then.
-AT_ONCE, REST = 0.005, 4
-#: Seconds after an interrupt at which waits are cut short once more.
+#: Seconds of the host's processor time that a throttled guest (one that has nothing to do) may take
+#: before it is not listened to for a while, and how many times as long that while is.
+AT_ONCE = 0.005
+REST = 4
+#: Seconds after an interrupt at which the guest's waits are cut short once more.
 _WAKES = (0.02, 0.1, 0.5)
 #: struct ucred: pid, uid, gid (unix(7)).
 _UCRED: Final = struct.Struct("=iII")
 
 
-#: Of a process's status: its parent, and what the innermost pid namespace calls its session
+#: Find in a process's status its parent, and its session as the innermost pid namespace numbers it
 #: (proc(5)).
 _PARENT: Final = re.compile(rb"^PPid:\s+(\d+)$", re.MULTILINE)
 _SESSIONS: Final = re.compile(rb"^NSsid:.*?(\d+)$", re.MULTILINE)
@@ -204,23 +228,24 @@ _SESSIONS: Final = re.compile(rb"^NSsid:.*?(\d+)$", re.MULTILINE)
 
 def _status(pid: int) -> bytes:
     try:
-        with open(f"/proc/{pid}/status", "rb") as file:  # as ``children``
+        with open(f"/proc/{pid}/status", "rb") as file:  # not by ``Path``: see ``children``
             return file.read()
     except OSError:
         return b""
 
 
 class Lineage(Struct):
-    """The fork of a zygote that a guest and its copies descend from.
+    """A guest that was forked from a zygote, and all that descends from it.
 
-    ``session`` is what that fork began (setsid(2)). It is known when the zygote has told the
-    fork's pid, which may be after the first copy was asked for: so all share one of these. So do
-    the forks of a sandbox: each of their ``users`` has a guest and copies of that lineage.
+    A guest and its copies share one object, because the OS session that the guest began
+    (``session``, setsid(2)) is known only when the zygote has reported the guest's pid, which may
+    be after the first copy was asked for. The forks of a sandbox share it, too: each of the
+    ``users`` has a guest and copies of this lineage.
 
-    ``sessions`` are that one, those that forks began and those that programs began, by the numbers
-    that the zygote has for them; in a pid ``namespace`` of its own these are not ours. Each is a
-    user's, by a number: the first user's is the lineage's own, and is that of the first session.
-    ``mounts`` names the mounts that they have, where those are a session's own.
+    ``sessions`` are the OS sessions that guests, forks and programs of the lineage began, each with
+    the number of the user whose it is. The first user's number is ``number``, the lineage's own.
+    The sessions are numbered as the zygote sees them; if it is in a pid ``namespace`` of its own,
+    the host's numbers differ. ``mounts`` names the mounts of the lineage, if they are its own.
     """
 
     number: int = 0
@@ -231,18 +256,18 @@ class Lineage(Struct):
     mounts: str = ""
 
     def user_of(self, pid: int) -> int | None:
-        """Return in whose session a process of ours is; None if it is in none of these."""
+        """Return the user in whose OS session a process is, by the host's pid; or None."""
         try:
             session = os.getsid(pid)
         except OSError:
             return None
         if session == self.session:
             return self.number
-        # Programs rarely begin sessions. Of each of the zygote's children, which may be hundreds of
-        # other sandboxes' guests, that would be a file to read, several times a second.
+        # Only if there are other sessions, which programs rarely begin. This reads a file, several
+        # times a second, for each child of the zygote: perhaps hundreds of other sandboxes' guests.
         if self.namespace and len(self.sessions) > 1:
-            found = _SESSIONS.search(_status(pid))
-            session = int(found[1]) if found else -1
+            match = _SESSIONS.search(_status(pid))
+            session = int(match[1]) if match else -1
         return self.sessions.get(session)
 
     def pids(self) -> list[int]:
@@ -255,37 +280,38 @@ class Lineage(Struct):
 
 
 class LineageUser(Protocol):
-    """Who has a guest, and copies of it."""
+    """A user of a lineage: a session, with its guest and the copies of it."""
 
     def pids(self) -> list[int]:
-        """Return their processes."""
+        """Return the pids of guest and copies."""
 
     def is_settled(self) -> bool:
-        """Whether no copy is being forked."""
+        """Return whether no copy is being forked."""
 
     def guest_pid(self) -> int | None:
-        """Return the process of its guest, or None."""
+        """Return the pid of the guest, or None."""
 
     def held_in_tree(self) -> int:
-        """Return the bytes that it adds to those of the other users."""
+        """Return the bytes of memory that this user adds to those of the other users."""
 
     def shown(self) -> int:
-        """Return the bytes that its guest shows, and the programs that its cells have started."""
+        """Return the bytes that the guest and the programs of its cells show as resident."""
 
     def programs(self) -> list[int]:
-        """Return what its cells have started, and copies of its guest, perhaps."""
+        """Return the pids of programs that cells have started. Copies may be among them."""
 
 
 def _ignore(_: object) -> None: ...
 
 
 class Guest:
-    """One guest, or a copy of one: messages in, messages out, raw text, its end.
+    """One guest, or a copy of one: its channel, its output, its process.
 
-    ``on_message`` gets every decoded message, ``on_text`` what it writes. ``on_lost`` is called
-    once, when the channel ends, with the reason where that is the guest's fault. Who has the guest
-    sets the three before it is forked. With ``check_sender`` its first message comes with its
-    sender's pid. Raises OSError where no descriptors are left.
+    ``on_message`` is called with every message, ``on_text`` with text that the guest writes.
+    ``on_lost`` is called once, when the channel ends: with a reason if that is the guest's fault,
+    else with "". The owner of the guest sets the three before it is forked. With ``check_sender``
+    the guest's first message comes with its sender's pid. Raises OSError if no descriptors are
+    left.
     """
 
     def __init__(
@@ -298,45 +324,48 @@ class Guest:
         check_sender: bool = False,
     ) -> None:
         self._reactor = reactor
-        self.on_message, self.on_text, self.on_lost = on_message, on_text, on_lost
+        self.on_message = on_message
+        self.on_text = on_text
+        self.on_lost = on_lost
         self._check_sender = check_sender
         self.pid: int | None = None
-        #: Stands for the process even when its pid is another's by now; None where there is none.
+        #: Refers to the process even if its pid is another's by now; None if there is none.
         self.pidfd: int | None = None
         self.lineage = Lineage()
-        #: The session that it is in; -1 until it is known.
+        #: The OS session that the guest is in; -1 until it is known.
         self.session = -1
-        #: The host has ended it.
+        #: Whether the host has ended the guest.
         self.ended = False
-        #: It is not listened to, because front ends do not read.
+        #: Whether the guest is not listened to, because front ends are behind.
         self.held = False
-        #: It gets a part of the host's time: seconds that it took since it was last left alone,
-        #: and how long it is left alone.
+        #: Whether the guest gets only a part of the host's time; the seconds of it that the guest
+        #: took since its last rest; and the timer of the rest, during which it is not listened to.
         self._throttled = False
         self._took = 0.0
-        self._rest: Timer | None = None
+        self._rest_timer: Timer | None = None
         self._wakes: list[Timer] = []
         self._pending = bytearray()
         self._reader = MessageReader(reactor, self._lose)
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         refuse_descriptors(self._sock)
-        #: Its own ends of channel and pipes, and what else it inherits, until it is forked.
+        #: The guest's ends of channel and pipes, open in the host until the guest is forked.
         self.child_fds: list[int] = [theirs.detach()]
         try:
-            self._pipes = Pipes(reactor, self._on_written, self._count, self._end_writers)
+            self._pipes = Pipes(reactor, self._on_written, self._count_time, self._end_writers)
         except OSError:
             self._sock.close()
             self.close_child_fds()
             raise
         self.child_fds += self._pipes.child_fds
         self._sock.setblocking(False)
-        # Out-of-band bytes would make the socket readable for ever with nothing to read (unix(7)).
+        # Otherwise out-of-band bytes make the socket readable for ever, with nothing to read
+        # (unix(7)).
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, check_sender)
         reactor.watch(self._sock.fileno(), self._readable)
 
     def close_child_fds(self) -> None:
-        """Close our copies of the guest's ends, once they were sent."""
+        """Close the host's copies of the guest's ends, after they were sent to the zygote."""
         for fd in self.child_fds:
             os.close(fd)
         self.child_fds = []
@@ -344,7 +373,7 @@ class Guest:
     # --- to the guest -------------------------------------------------------------------------
 
     def send(self, message: msgspec.Struct) -> None:
-        """Queue ``message``. Raises GuestError when the guest stopped reading long ago."""
+        """Send or queue ``message``. Raises GuestError if the guest is gone or does not read."""
         if self.closed:
             raise GuestError("the guest is gone")
         frame = frames.encode(message)
@@ -354,7 +383,7 @@ class Guest:
         self._flush()
 
     def send_with(self, message: msgspec.Struct, fds: list[int]) -> bool:
-        """Send a short message and descriptors at once, or nothing; return which it was."""
+        """Send a short message with descriptors at once; return False if that was not possible."""
         if self._pending or self.closed:
             return False
         frame = bytes(frames.encode(message))
@@ -379,16 +408,16 @@ class Guest:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent to it any more: it is ending, or has ended."""
+        """Whether nothing can be sent to the guest any more: it is ending, or has ended."""
         return self._sock.fileno() < 0
 
     @property
     def backlog(self) -> int:
-        """How many bytes wait here for it."""
+        """How many bytes wait in the host to be sent to the guest."""
         return len(self._pending)
 
     def unread(self) -> int:
-        """Return how many bytes sent to the guest it has not read yet (SIOCOUTQ, unix(7))."""
+        """Return how many bytes for the guest it has not read yet (SIOCOUTQ, unix(7))."""
         try:
             out = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, b"\0" * 4)
         except (OSError, ValueError):
@@ -398,41 +427,43 @@ class Guest:
     # --- from the guest -----------------------------------------------------------------------
 
     def hold(self, *, held: bool) -> None:
-        """Leave what it says where it is, so that it has to wait, or listen again."""
+        """Stop reading from the guest, so that it must wait when its socket is full; or go on."""
         if not self.closed and held != self.held:
             self.held = held
             self._reader.unwatch()
             self._listen()
 
     def throttle(self, *, on: bool) -> None:
-        """Spend a part of the host's time on it at most, from now on; or listen at once again."""
-        self._throttled, self._took = on, 0.0
-        if self._rest is not None:
-            self._rest.cancel()
+        """Limit the part of the host's time that the guest gets from now on, or lift the limit."""
+        self._throttled = on
+        self._took = 0.0
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
             self._end_rest()
 
-    def _count(self, seconds: float) -> None:
-        """Count what a throttled guest took; leave it alone for a while where that is much."""
-        if not self._throttled or self._rest is not None:
+    def _count_time(self, seconds: float) -> None:
+        """Count host time spent on a throttled guest; stop listening for a while if it is much."""
+        if not self._throttled or self._rest_timer is not None:
             return
         self._took += seconds
         if self._took >= AT_ONCE and not self.closed and not self.held:
-            self._rest = self._reactor.call_later(REST * self._took, self._end_rest)
+            self._rest_timer = self._reactor.call_later(REST * self._took, self._end_rest)
             self._took = 0.0
             self._listen()
 
     def _end_rest(self) -> None:
-        self._rest = None
+        self._rest_timer = None
         if not self.closed:
             self._listen()
 
     def _listen(self) -> None:
-        """Listen to channel and pipes, or don't, as things are."""
+        """Begin or stop reading channel and pipes, as ``held`` and the rest require."""
         self._watch()
-        self._pipes.hold(held=self.held or self._rest is not None)
+        self._pipes.hold(held=self.held or self._rest_timer is not None)
 
     def _watch(self) -> None:
-        read, write = not self.held and self._rest is None, bool(self._pending)
+        read = not self.held and self._rest_timer is None
+        write = bool(self._pending)
         self._reactor.watch(self._sock.fileno(), self._readable, read=read, write=write)
 
     def _readable(self) -> None:
@@ -452,29 +483,35 @@ class Guest:
         except BlockingIOError:
             return
         except OSError:
-            data, flags = b"", 0
+            data = b""
+            flags = 0
         if self._check_sender and data:
             self._take_credentials(ancillary)
         if flags & socket.MSG_CTRUNC:
-            # The OS kernel has closed them: no space was given for any (unix(7)).
+            # The OS kernel has closed the descriptors, because no space was given for any
+            # (unix(7)).
             self._lose("protocol violation: descriptors or credentials on the channel")
         elif data:
             began = thread_time()
             self._take(data)
-            self._count(thread_time() - began)
+            self._count_time(thread_time() - began)
         else:
             self._lose("")
 
     def _take(self, data: bytes | int) -> None:
+        """Pass on the messages in ``data``, each after the text that was written before it.
+
+        Messages have marks, which the guest also writes into its pipes (``pipes``).
+        """
         try:
             for message in self._reader.messages(data):
                 mark: int | None = getattr(message, "mark", None)
                 if isinstance(message, QueryReply):
-                    # It has no mark. What a hook of a cell's printed on the way to it comes first.
+                    # A reply has no mark. What a cell's hook printed on the way to it comes first.
                     self._pipes.drain()
                 if mark is not None:
                     self._pipes.drain(before=mark or None)
-                    if self.closed:  # for what it has written
+                    if self.closed:  # because of what the guest has written
                         return
                 self.on_message(message)
                 if self.closed:
@@ -493,18 +530,19 @@ class Guest:
         self.on_text(text)
 
     def read_output(self) -> None:
-        """Pass on what it has written by now, unless it is held."""
-        if not self.held and self._rest is None:
+        """Pass on the text that the guest has written by now, unless it is held."""
+        if not self.held and self._rest_timer is None:
             self._pipes.drain()
 
     def drain(self) -> None:
-        """Pass on all that it has written: it ends, or has ended."""
+        """Pass on all text that the guest has written. It is ending, or has ended."""
         self._pipes.drain_rest()
 
     def read_rest(self) -> None:
-        """Take what it said before it ended: what the OS kernel holds of it, and no more.
+        """Pass on the messages that a guest sent before it ended.
 
-        Processes of its own may have its channel still, and speak on.
+        Only as much is read as a socket holds: processes that the guest started may still have its
+        channel, and send more.
         """
         self.hold(held=False)
         self._pending.clear()
@@ -516,12 +554,12 @@ class Guest:
     def _poll(self, events: int) -> int:
         poll = select.poll()
         poll.register(self._sock, events)
-        return sum(found for _, found in poll.poll(0))
+        return sum(ready for _, ready in poll.poll(0))
 
-    # --- its process --------------------------------------------------------------------------
+    # --- the guest's process ------------------------------------------------------------------
 
     def _take_credentials(self, ancillary: list[tuple[int, int, bytes]]) -> None:
-        """Learn which process sent the first message; from then on its like is a violation."""
+        """Note which process sent the first message. Later credentials are a violation."""
         self._check_sender = False
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         for level, kind, payload in ancillary:
@@ -529,25 +567,28 @@ class Guest:
                 self.pid = int(_UCRED.unpack(payload)[0])
 
     def sender_is_ours(self) -> bool:
-        """Open the process that sent the first message; return whether it is our guest's.
+        """Open the process that sent the first message; return whether it is a copy of the guest.
 
-        Its number alone could be another's by now. It is ours if it is in the guest's session,
-        which nothing of anybody else's is in, while the other end of its channel is open.
+        Its pid alone could be another process's by now. It is a copy if it is in one of the
+        lineage's OS sessions, in which there are no other processes, while the other end of its
+        channel is still open.
         """
-        if self.pid is None or self.pidfd is not None:  # each one is a descriptor of ours
+        if self.pid is None or self.pidfd is not None:  # a second pidfd would leak the first
             return False
-        pid, self.pid = self.pid, None  # not ours to signal, yet
+        pid = self.pid
+        self.pid = None  # until it is checked, nothing may signal it
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(pid)
             with contextlib.suppress(OSError):
                 if self.lineage.user_of(pid) is not None and not self._poll(0):
-                    self.pid, self.pidfd = pid, pidfd
+                    self.pid = pid
+                    self.pidfd = pidfd
                     return True
             os.close(pidfd)
         return False
 
     def signal(self, number: int) -> None:
-        """Send the guest a signal; harmless when it is gone."""
+        """Send the guest a signal. Do nothing if it is gone."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.pidfd is not None:
                 signal.pidfd_send_signal(self.pidfd, number)
@@ -555,10 +596,11 @@ class Guest:
                 os.kill(self.pid, number)
 
     def interrupt(self) -> None:
-        """Send SIGINT, to programs that it waits for too, and see that it is not slept through.
+        """Send SIGINT to the guest and to programs that its cell waits for.
 
-        CPython looks for signals between instructions, and when one has cut a wait short. One that
-        comes between the last look and the wait would be heard of at the wait's end.
+        CPython looks for signals between instructions, and when a signal has cut a wait short. A
+        signal that comes between the last look and the wait would be noticed only when the wait
+        ends. So SIGURG cuts waits short a few more times.
         """
         self.stop_waking()
         with contextlib.suppress(OSError):
@@ -568,40 +610,45 @@ class Guest:
             self._wakes.append(wake)
 
     def _interrupt_all(self) -> None:
-        """Send SIGINT to the guest, and to what cells have started in its process group.
+        """Send SIGINT to the guest, and to the programs of its cells in its process group.
 
-        Those are whom a terminal interrupts. Copies of the guest are there, too, and not meant. The
-        guest comes first, as what it waits for is to end because of the interrupt, not before it;
-        and the others are known by then, as it does not wait for long.
+        These are the processes that a terminal would interrupt. Copies of the guest are in the
+        group, too, and are left out. The guest is interrupted first: a program that it waits for
+        must not end before the guest knows of the interrupt. The programs are looked up before
+        that, because the guest may stop waiting for them at once.
         """
         if (pid := self.pid) is None:
             self.signal(signal.SIGINT)
             return
-        told = set[int]()
+        interrupted = set[int]()
         try:
-            group, session = os.getpgid(pid), os.getsid(pid)
-            found = self._programs(pid, session)
+            group = os.getpgid(pid)
+            session = os.getsid(pid)
+            programs = self._programs(pid, session)
         finally:
             self.signal(signal.SIGINT)
         for _ in range(_MOST_LOOKS):
-            for program in found:
+            for program in programs:
                 _interrupt(program, group, session)
-            told |= found
-            found = self._programs(pid, session) - told
-            if not found:
+            interrupted |= programs
+            programs = self._programs(pid, session) - interrupted
+            if not programs:
                 return
 
     def _end_writers(self, times: int) -> None:
-        """Kill what cells have started, and the second time the guest itself.
+        """Kill the programs of cells, and from the second time on also the guest.
 
-        Called in another thread, while that of the loop waits for one of them (``held_up``).
-        Nothing here waits for a process, and nothing of the guest's is changed meanwhile.
+        ``held_up`` calls this in another thread, while the event loop's thread waits in a read of
+        the guest's pipe. Nothing here waits for a process. The event loop, which waits, changes
+        nothing of this object meanwhile.
         """
-        pid, guests = self.pid, {*self.lineage.pids()}
+        pid = self.pid
+        guests = {*self.lineage.pids()}
         zygote = None if pid is None else parent_of(pid)
         if pid is None or zygote is None:
             return
-        user, waiting = self.lineage.user_of(pid), children(zygote)
+        user = self.lineage.user_of(pid)
+        waiting = children(zygote)
         while waiting:
             other = waiting.pop()
             waiting += children(other)
@@ -611,38 +658,40 @@ class Guest:
             self.signal(signal.SIGKILL)
 
     def _programs(self, pid: int, session: int) -> set[int]:
-        """Return the guest's descendants in its session, with those whose parent has ended.
+        """Return the guest's descendants in its OS session, including orphans.
 
-        Those come to the zygote. Its children are looked at last: whoever comes to it meanwhile is
-        found there.
+        Orphans become children of the zygote, whose children are looked at last, so that a process
+        which is orphaned meanwhile is found there.
         """
-        found, passed = set[int](), {pid, *self.lineage.pids()}
-        self._add_descendants(pid, session, found, passed)
+        programs = set[int]()
+        skipped = {pid, *self.lineage.pids()}
+        self._add_descendants(pid, session, programs, skipped)
         zygote = parent_of(pid)
         if zygote is not None:
-            self._add_descendants(zygote, session, found, passed)
-        return found
+            self._add_descendants(zygote, session, programs, skipped)
+        return programs
 
     @staticmethod
-    def _add_descendants(pid: int, session: int, found: set[int], passed: set[int]) -> None:
-        """Add to ``found`` what descends from ``pid``, but for whom is ``passed`` over."""
+    def _add_descendants(pid: int, session: int, programs: set[int], skipped: set[int]) -> None:
+        """Add the descendants of ``pid`` in ``session`` to ``programs``, but none ``skipped``."""
         waiting = children(pid)
-        while waiting and len(found) < _MOST_PROGRAMS:
+        while waiting and len(programs) < _MOST_PROGRAMS:
             child = waiting.pop()
-            if child not in passed and _is_in(child, session):
-                found.add(child)
+            if child not in skipped and _is_in(child, session):
+                programs.add(child)
                 waiting += children(child)
 
     def stop_waking(self) -> None:
-        """Cut no wait short any more: what was interrupted has ended."""
+        """Stop cutting waits short. Called when what was interrupted has ended."""
         for wake in self._wakes:
             wake.cancel()
         self._wakes.clear()
 
     def ignores_interrupts(self) -> bool:
-        """Return whether interrupts can't reach it: ignored, blocked in every thread, or stopped.
+        """Return whether interrupts can't reach the guest.
 
-        Source: SigIgn and ShdPnd of proc(5). One that catches them is reached, whatever it does.
+        They can't if the guest ignores SIGINT, blocks it in every thread, or is stopped (SigIgn and
+        ShdPnd of proc(5)). A guest that catches SIGINT is reached, whatever it does then.
         """
         try:
             status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii", errors="replace")
@@ -652,25 +701,27 @@ class Guest:
         masks = int(fields.get("SigIgn", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
         return bool(masks & 1 << signal.SIGINT - 1)
 
-    # --- its end ------------------------------------------------------------------------------
+    # --- the guest's end ----------------------------------------------------------------------
 
     def _lose(self, reason: str) -> None:
         self.drain()
         if reason:
             self.close()
         else:
-            # It is ending by itself: its exit status says how, so it is not killed here.
+            # The guest ends by itself, and its exit status says how. Killing it would hide that.
             self._hang_up()
         self.on_lost(reason)
 
     def reaped(self) -> None:
-        """Forget its process, which has ended or soon will: it gets no more signals."""
-        self.pid, pidfd, self.pidfd = None, self.pidfd, None
+        """Forget the guest's process, which has ended or is ending. It gets no more signals."""
+        self.pid = None
+        pidfd = self.pidfd
+        self.pidfd = None
         if pidfd is not None:
             os.close(pidfd)
 
     def close(self) -> None:
-        """End the guest and let go of its descriptors."""
+        """Kill the guest and close its descriptors."""
         self.ended = True
         self.signal(signal.SIGKILL)
         self.reaped()

@@ -1,17 +1,23 @@
-"""A spare guest: it imports ahead, and serves a first cell that names what it has imported.
+"""A spare guest: it imports modules ahead, and serves a first cell that imports them.
 
 While a new guest waits for its first cell, a spare guest is forked beside it, under the same locks,
 in the same folder and environment. The spare guest imports what a first cell is likely to import:
 the modules that the policy names (``preload_when_idle``). A kernel that waits for its launch has a
-spare guest already (``jupyter.warm``), and a guest that is to serve. A first cell that names one of
-the modules runs in the spare guest, and the other guest is ended. At any other first cell the spare
-guest is stopped, and ended a little later: no cell waits for its end, nor for the OS kernel to take
-its memory back.
+spare guest already (``jupyter.warm``), beside the guest that will serve::
 
-Honest cells can't tell the two apart but by the time that an import takes. So the spare guest is
-not used for a cell that could have had an import come out otherwise (``_SETTINGS``), nor when an
-import wrote anything, or would have found a module of the project's, or the cell imports one: what
-lies beside a notebook is run by cells, and never because the notebook was opened (promise P1).
+    forked ──▶ importing ──▶ ready ──▶ (taken: it becomes the session's guest)
+       │           │           │
+       └───────────┴───────────┴─────▶ dismissed ──▶ (ended)
+
+A first cell that names one of the modules runs in the spare guest, and the other guest is ended. At
+any other first cell the spare guest is dismissed: it is stopped, and ended a little later, so that
+no cell waits for its end, nor for the OS kernel to take its memory back.
+
+Honest cells must not be able to tell the two apart, except by the time that an import takes. So the
+spare guest is not used for a cell that could have changed how an import comes out (``_SETTINGS``).
+Nor is it used if an import wrote anything, or would have found a module in the project's folder, or
+if the cell imports one from there: modules beside a notebook are run by cells, and never because
+the notebook was opened (promise P1).
 """
 
 from __future__ import annotations
@@ -34,19 +40,20 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: Seconds that a new guest waits for a cell before another is forked beside it.
+#: Seconds that a new guest waits for a cell before a spare guest is forked beside it.
 IDLE: Final = 1.0
-#: Seconds that the imports may take, and that it is kept for a first cell: it takes memory.
+#: Seconds that the imports may take.
 PATIENCE: Final = 60.0
+#: Seconds that the spare guest is kept for a first cell. Not longer, because it takes memory.
 KEPT: Final = 300.0
-#: Seconds until one that is not used is ended.
+#: Seconds until a dismissed spare guest is ended.
 DISMISSED: Final = 0.5
-#: Characters of a cell that is looked at. A longer one runs as if there were no spare guest.
+#: Characters of a cell that is looked at. A longer cell runs as if there were no spare guest.
 _MOST: Final = 1 << 16
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _IMPORTED: Final = re.compile(r"^[ \t]*+(?:import|from)[ \t]++([\w., \t]++)", re.MULTILINE)
-#: Words of cells that may change what an import finds or does: the environment, the folder, where
-#: modules are looked for, limits, what other files do.
+#: Words of a cell by which it may change what an import finds or does: it may change the
+#: environment, the folder, where modules are looked for, limits, or run other files.
 _SETTINGS: Final = frozenset({
     "basicConfig", "cd", "chdir", "env", "environ", "fchdir", "meta_path", "modules", "path_hooks",
     "path_importer_cache", "load_ext", "open", "pushd", "putenv", "reload", "run",
@@ -56,13 +63,14 @@ _SEARCH_PATH: Final = {"sys", "path"}
 
 
 def imported_ahead(policy: Policy) -> tuple[str, ...]:
-    """Return what a spare guest imports: nothing that cells may not import themselves."""
-    names, rules = policy.preload_when_idle, policy.rules()
+    """Return the modules that a spare guest imports. Cells may import each of them themselves."""
+    names = policy.preload_when_idle
+    rules = policy.rules()
     return tuple(name for name in names if not rules.language or rules.allows_module(name))
 
 
 class SpareState(Enum):
-    """How far it is; ``dismissed``: it is stopped, and will be ended."""
+    """How far the spare guest is. A dismissed one is stopped, and will be ended."""
 
     forked = 0
     importing = 1
@@ -74,13 +82,14 @@ class SpareZygote(Protocol):
     """The zygote that a spare guest was forked from."""
 
     def keep_only(self, lineage: Lineage, user: int, pids: Iterable[int]) -> None:
-        """End all that descends from a fork but these."""
+        """End all processes that descend from a fork, except these."""
 
 
 class SpareGuest:
-    """At most one for a supervisor, whose guests may have it import ``modules``.
+    """The spare guest of a supervisor: one at most. It imports ``modules``.
 
-    ``fork`` has a guest forked and returns its zygote; ``folder`` is where guests begin.
+    ``fork`` has a guest forked and returns its zygote. ``folder`` is the folder that guests begin
+    in, beside the notebook.
     """
 
     def __init__(
@@ -90,32 +99,39 @@ class SpareGuest:
         modules: tuple[str, ...],
         folder: str,
     ) -> None:
-        self._reactor, self.fork_guest, self._modules = reactor, fork, modules
+        self._reactor = reactor
+        self.fork_guest = fork
+        self._modules = modules
         self._folder = folder
         self._names = {name.partition(".")[0] for name in modules}
-        #: What lay in the folder when it was forked.
-        self._beside: frozenset[str] = frozenset()
+        #: The names of visible files in the folder when the spare guest was forked.
+        self._files_at_fork: frozenset[str] = frozenset()
         self._timer: Timer | None = None
         self._guest: Guest | None = None
         self._zygote: SpareZygote | None = None
-        #: What the locks of the guest that serves achieved; its own, before there is one.
+        #: The lock report of the guest that serves; before there is one, of the spare guest itself.
         self._report: messages.LockReport | None = None
-        #: Whether it was forked before there is one.
+        #: Whether the spare guest was forked before there was a guest that serves.
         self.ahead = False
         self._state = SpareState.forked
 
     def fork_ahead(self) -> None:
-        """Fork one before there is a guest that serves, whose locks will have to be the same."""
+        """Fork a spare guest before there is a guest that serves.
+
+        It will be used only if that guest has the same locks.
+        """
         self.ahead = True
         self._fork()
 
     def fork_later(self, report: messages.LockReport, *, idle: bool) -> None:
-        """Have one when nothing is asked of a new guest for a while; ``report`` has its locks.
+        """Fork a spare guest when a new guest has had nothing to do for a while.
 
-        That is another one than was forked ahead, unless its locks are the same. None is forked
-        for a guest that is not ``idle``.
+        ``report`` has the new guest's locks. A spare guest that was forked ahead is kept if its
+        locks are the same, and ended otherwise. No spare guest is forked if the new guest is not
+        ``idle``.
         """
-        ahead, self.ahead = self.ahead, False
+        ahead = self.ahead
+        self.ahead = False
         if ahead and self._guest is not None and self._is_equal(report):
             self._report = report
             if self._state is SpareState.ready:
@@ -130,14 +146,16 @@ class SpareGuest:
         try:
             guest = Guest(self._reactor, self._on_message, self._on_trouble, self._on_trouble)
         except OSError:
-            return  # it would be missing elsewhere
-        self._state, self._beside = SpareState.forked, self._names_beside()
+            return  # no descriptors are left, and others need them more
+        self._state = SpareState.forked
+        self._files_at_fork = self._visible_files()
         self._guest, self._zygote = guest, self.fork_guest(guest)
         self._end_in(PATIENCE)
 
     def _on_message(self, message: messages.FromGuest) -> None:
-        """Have it import when it has the locks of the other; anything unexpected ends it."""
-        guest, state = self._guest, self._state
+        """Have the spare guest import if its locks are right. End it at an unexpected message."""
+        guest = self._guest
+        state = self._state
         match message:
             case messages.Ready(report=report) if (
                 state is SpareState.forked
@@ -157,11 +175,14 @@ class SpareGuest:
                 self.end()
 
     def _is_equal(self, report: messages.LockReport) -> bool:
-        """Return whether locks are those of the guest that serves; what they say may be a count."""
-        own = self._report
-        if own is None:
+        """Return whether these locks are those of the guest that serves.
+
+        Only their names are compared: the details may be counts, which differ.
+        """
+        expected = self._report
+        if expected is None:
             return False
-        return own.achieved.keys() == report.achieved.keys() and own.failed.keys() == (
+        return expected.achieved.keys() == report.achieved.keys() and expected.failed.keys() == (
             report.failed.keys()
         )
 
@@ -169,15 +190,15 @@ class SpareGuest:
         self.end()
 
     def take(self, message: Any) -> Guest | None:
-        """Return it, where the first request is a cell to be run there; else dismiss it.
+        """Return the spare guest if the first request is a cell that suits it; else dismiss it.
 
-        A query decides nothing, nor does a comm message: front ends look for widgets when they
-        open a notebook, and before the first cell nobody answers.
+        Queries and comm messages do not count as the first request: front ends look for widgets
+        when they open a notebook, and before the first cell no handler answers.
         """
         if isinstance(message, messages.Query | messages.CommIn):
             return None
         guest = self._guest
-        if guest is not None and self._state is SpareState.ready and self._is_wanted(message):
+        if guest is not None and self._state is SpareState.ready and self._suits(message):
             self._guest = None
             self._stop_timer()
             return guest
@@ -189,7 +210,8 @@ class SpareGuest:
             self._end_in(DISMISSED)
         return None
 
-    def _is_wanted(self, message: Any) -> bool:
+    def _suits(self, message: Any) -> bool:
+        """Return whether a request is a cell that may run in the spare guest, and gains by it."""
         if not isinstance(message, messages.Execute) or message.subshell:
             return False
         if message.template is not None or len(message.source) > _MOST:
@@ -198,10 +220,14 @@ class SpareGuest:
         may_matter = bool(words & _SETTINGS) or words >= _SEARCH_PATH
         if may_matter or not words & self._names or self._imports_own(message.source):
             return False
-        return self._names_beside() <= self._beside  # a matplotlibrc, say, would count
+        # A file that came since could have changed an import: a matplotlibrc, for example.
+        return self._visible_files() <= self._files_at_fork
 
-    def _names_beside(self) -> frozenset[str]:
-        """Return what lies beside the notebook; but notebooks and Lab's own, which come and go."""
+    def _visible_files(self) -> frozenset[str]:
+        """Return the names of files beside the notebook.
+
+        Notebooks and JupyterLab's hidden files are left out, because they come and go.
+        """
         try:
             names = os.listdir(self._folder)
         except OSError:
@@ -211,16 +237,17 @@ class SpareGuest:
         )
 
     def _imports_own(self, source: str) -> bool:
-        """Return whether a cell imports what lies beside the notebook, which may do anything."""
-        parts = (part for found in _IMPORTED.findall(source) for part in found.split(","))
+        """Return whether a cell imports a module beside the notebook, which may do anything."""
+        parts = (part for imported in _IMPORTED.findall(source) for part in imported.split(","))
         names = {part.replace(".", " ").split()[0] for part in parts if part.strip(". \t")}
         places = (f"{self._folder}/{name}" for name in names)
         return any(os.path.lexists(place) or os.path.lexists(f"{place}.py") for place in places)
 
     def end(self) -> None:
-        """End it, and whatever it started."""
+        """End the spare guest, and whatever it started."""
         self._stop_timer()
-        guest, zygote = self._guest, self._zygote
+        guest = self._guest
+        zygote = self._zygote
         self._guest = self._zygote = None
         if guest is not None:
             guest.close()

@@ -1,15 +1,15 @@
 """The first things that a host does: start a zygote, and close its own process to others.
 
-The zygote's imports overlap the host's, so this runs before anything else is imported: standard
-library only, and of that only what is cheap.
+The zygote imports its modules while the host imports its own. So this module runs before anything
+else is imported, and uses only what is cheap of the standard library.
 
-A zygote starts before its policy is read, in the command that started the last kernel's zygote for
-the same policy and folder: to read a policy takes longer than all that comes before, and the
-command is the same most of the time. What stands before it, if anything does, is kept in a file in
-the user's cache folder (``WrappingCache``). It is a guess, and nothing more. Who starts a zygote in
-it compares it with what the policy asks for, before the zygote is told anything, and ends the
-zygote where they differ. After a wrong guess, an entry is not used until two starts had the same
-wrapping. A new folder's guess is what wrapped another folder's zygote, with this one in its place.
+A kernel's zygote starts even before the policy is read, because reading takes longer than all that
+comes before. It is started with the wrapping (the backend's part of the command) that the last
+kernel with the same policy and folder had, which is right most of the time. That wrapping is kept
+in a file in the user's cache folder (``WrappingCache``) and is only a guess. The caller compares it
+with what the policy asks for before it sends the zygote anything, and ends the zygote if they
+differ. After a wrong guess, an entry is not used until two starts had the same wrapping. The guess
+for a new folder is the wrapping for another folder, with the new folder in its place.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Wrap(Protocol):
-        """What a backend puts in front."""
+        """The wrapping that a backend puts around a command."""
 
         def __call__(self, argv: list[str]) -> AbstractContextManager[list[str]]:
-            """Return the command that starts ``argv`` behind it, and can so long."""
+            """Return the wrapped command, which can be started while the context lasts."""
 
         @property
         def stays(self) -> bool:
-            """Whether it stays in front, as a process of its own; else it becomes ``argv``'s."""
+            """Whether the wrapping stays as a process of its own; else it becomes the command's."""
 
 
 # --- the zygote -------------------------------------------------------------------------------
 
-#: Open files that host and zygote take before a cell has run: about 25, and 5 a front end. What
-#: snapshots take besides is known when the policy is (``host.session.config.check_file_limit``).
+#: Open files that host and zygote need before a cell has run: about 25, and 5 for each front end.
+#: Snapshots need more, which ``host.session.config.check_file_limit`` checks.
 LEAST_FILES = 64
-#: Seconds that a zygote may take to make room for a frame: it reads whenever it is not at work.
+#: Seconds within which a zygote must make room for a frame. It reads whenever it has no work.
 SENDING = 10.0
-#: Runs in the zygote before any import: no site, so no .pth file and no sitecustomize is read.
+#: The program of the zygote's interpreter, which runs before any import. Module ``site`` is not
+#: imported, so no .pth file and no sitecustomize is read.
 _BOOT = (
     "import sys, os;"
     "os.chdir('/');"  # libraries look for settings in the working folder, which is a checkout's
@@ -67,22 +68,23 @@ _BOOT = (
 
 
 def import_path() -> list[str]:
-    """Return the host's sys.path without what is relative: the guest imports from there."""
+    """Return the absolute folders of the host's sys.path, from which the guest imports, too."""
     return [path for path in sys.path if os.path.isabs(path)]
 
 
 def zygote_argv(control_fd: int) -> list[str]:
-    """Return the command that a backend may wrap."""
-    interpreter = os.path.abspath(sys.executable)  # no mount has what a ``..`` leads through
+    """Return the command that starts a zygote, which a backend may wrap."""
+    # Without ``..``: the folders that it leads through may not be among a backend's mounts.
+    interpreter = os.path.abspath(sys.executable)
     options = ["-I", "-S", "-X", "utf8"]
     arguments = [str(control_fd), sys.prefix, *import_path()]
     return [interpreter, *options, "-c", _BOOT, *arguments]
 
 
 def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
-    """Start a zygote; return our end of its control socket, and its pid or what stays in front's.
+    """Start a zygote; return the host's end of its control socket, and a pid.
 
-    Raises OSError.
+    The pid is the zygote's, or that of the wrapping if this stays in front. Raises OSError.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.settimeout(SENDING)
@@ -99,13 +101,13 @@ def start(wrap: Wrap | None = None) -> tuple[socket.socket, int]:
 def _spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> int:
     """Start a command with an empty environment and return its pid.
 
-    ``behind`` says that it is another's that stays in front. That leads a process group of its
-    own, or it would end of a Ctrl-C that is meant for the host; the zygote leaves the host's with
-    ``setsid``, which a leader can't.
+    ``behind`` says that the command is a wrapping which stays in front of the zygote. Such a
+    wrapping leads a process group of its own, or a Ctrl-C meant for the host would end it. A zygote
+    without one leaves the host's group by ``setsid``, which the leader of a group can't call.
 
-    Only its end of the control socket and stderr are inherited. Signals that a job-control
-    shell, nohup or a notebook server had us ignore are set back to their defaults: an ignored
-    SIGXCPU would be a limit that nobody keeps.
+    The process inherits only its end of the control socket and stderr. Signals that a job-control
+    shell, nohup or a notebook server had the host ignore are set back to their defaults: if SIGXCPU
+    were ignored, the limit on processor time would not hold.
     """
     start_process = partial(os.posix_spawn, setpgroup=0) if behind else os.posix_spawn
     os.set_inheritable(theirs.fileno(), True)
@@ -124,32 +126,35 @@ def _spawn(argv: list[str], theirs: socket.socket, *, behind: bool = False) -> i
 
 
 def drop(sock: socket.socket, pid: int) -> None:
-    """End a zygote that has no guests; it removes nothing."""
+    """Kill a zygote that has no guests. It removes nothing."""
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     sock.close()
 
 
-# --- a process of the host's own --------------------------------------------------------------
+# --- the host's own process -------------------------------------------------------------------
 
 _PR_SET_PDEATHSIG = 1
 _PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+# From <malloc.h>.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 _REMEDY = "Start it outside of the container, or the system call filter, that refuses it."
 
 
 def protect_host() -> None:
-    """Make this process untraceable and core-less: it holds the session key (prctl(2)).
+    """Make this process untraceable and without core dumps, because it holds the session key.
 
-    Raises StartError where it can't be done: others of the same user could read the key.
+    Otherwise other processes of the same user could read the key (prctl(2)). Raises StartError if
+    it can't be done.
     """
     try:
         traceable = _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) or _prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
     except ImportError:
-        what = "this Python can't take a lock: it has no ctypes"
-        raise StartError(f"{what}. Use one that was built with libffi.") from None
+        problem = "this Python can't take a lock: it has no ctypes"
+        raise StartError(f"{problem}. Use one that was built with libffi.") from None
     if traceable:
         raise StartError(f"it can't refuse to be traced (PR_SET_DUMPABLE). {_REMEDY}")
     try:
@@ -159,11 +164,12 @@ def protect_host() -> None:
 
 
 def keep_free_memory() -> None:
-    """Have malloc keep up to 32 MiB that are free (mallopt(3)): large outputs are copied there.
+    """Have malloc keep up to 32 MiB of free memory (mallopt(3)), into which outputs are copied.
 
-    Memory that the OS kernel has to clear first takes longer than all that is done with a copy.
+    For memory that malloc asks for anew, clearing by the OS kernel takes longer than all that is
+    done with a copy of a large output.
     """
-    with contextlib.suppress(AttributeError):  # another C library
+    with contextlib.suppress(AttributeError):  # a C library other than glibc
         _libc("mallopt", _M_MMAP_THRESHOLD, 16 << 20)
         _libc("mallopt", _M_TRIM_THRESHOLD, 32 << 20)
 
@@ -175,7 +181,7 @@ def end_with_host(host: int) -> None:
 
 
 def set_process_name(name: bytes) -> None:
-    """Set the name in ps(1), 15 bytes at most."""
+    """Set this process's name in ps(1), 15 bytes at most."""
     _prctl(_PR_SET_NAME, name)
 
 
@@ -193,20 +199,27 @@ def available_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-#: Entries that are kept, newest first, and bytes of a file that is read: one has some 4,000.
+# --- the wrappings of earlier zygotes -----------------------------------------------------------
+
+#: Entries that are kept, newest first, and bytes of the file that are read. An entry has some
+#: 4,000.
 MOST = 16
 MOST_BYTES = 1 << 18
 _NAME = "wrappings"
-#: Stand for a kernel's own folders. No word begins so: paths here are absolute.
-_SCRATCH, _PROJECT = "{scratch}", "{project}"
-_SAME, _DIFFERED = "same", "differed"
-#: What stands before an entry's words: whether it is as before, policy, project.
+#: Stand for a kernel's own folders in an entry. No other word begins like this, because paths here
+#: are absolute.
+_SCRATCH = "{scratch}"
+_PROJECT = "{project}"
+_SAME = "same"
+_DIFFERED = "differed"
+#: The fields of an entry before its words: whether it was the same as before, policy, project.
 _HEAD = 3
-_WORD, _ENTRY = b"\0", b"\0\0"
+_WORD = b"\0"
+_ENTRY = b"\0\0"
 
 
 class Recalled:
-    """A way to wrap a zygote; ``words`` are the program's name and its options."""
+    """A wrapping from the cache. ``words`` are the wrapping program's name and its options."""
 
     stays = True
 
@@ -214,52 +227,56 @@ class Recalled:
         self.words = words
 
     def __call__(self, argv: list[str]) -> AbstractContextManager[list[str]]:
-        """Return the command that starts ``argv`` behind it."""
+        """Return the command that starts ``argv`` in this wrapping."""
         program, *options = self.words
         return with_hidden_options(program, options, argv)
 
 
 class WrappingCache:
-    """The file in ``folder``, as far as it is about kernels with this policy and project.
+    """The wrappings of earlier zygotes for this policy and project, in a file in ``folder``.
 
-    And in this environment: others share the folder, and what goes around theirs has not this
-    one's interpreter in it. Nothing here raises: what can't be kept or read is not there.
+    Only entries of this Python environment count: others share the folder, and their wrappings do
+    not have this one's interpreter in them. Nothing here raises; entries that can't be kept or read
+    are simply missing.
     """
 
     def __init__(self, folder: str, policy: str, project: str, scratch: str) -> None:
-        self._folder, self._project = folder, project
+        self._folder = folder
+        self._project = project
         self._policy = f"{sys.executable} {sys.base_prefix} {policy}"
         self._places = ((_SCRATCH, scratch), (_PROJECT, project.rstrip("/")))
 
     def recall(self) -> tuple[str, ...] | None:
-        """Return what stood before the last zygote's command: nothing, where nothing wrapped it.
+        """Return the words of the last zygote's wrapping; empty if it was not wrapped.
 
-        None where that is not known, or was not the same as before.
+        Return None if that is not known, or differed from the wrapping before.
         """
-        kept = [each for each in _read(self._folder) if each[1] == self._policy]
-        mine = [each for each in kept if each[2] == self._project]
-        for state, _, _, *words in mine or kept:
+        entries = [entry for entry in _read(self._folder) if entry[1] == self._policy]
+        matching = [entry for entry in entries if entry[2] == self._project]
+        for state, _, _, *words in matching or entries:
             if state == _SAME:
                 return tuple(map(self._placed, words))
         return None
 
     def keep(self, words: tuple[str, ...]) -> None:
-        """Remember what stands before this one's command."""
+        """Keep the words of this zygote's wrapping for later kernels."""
         entry = [self._policy, self._project, *map(self._placeless, words)]
-        kept = _read(self._folder)
-        mine = [each for each in kept if each[1:3] == entry[:2]]
-        state = _SAME if not mine or mine[0][1:] == entry else _DIFFERED
-        if mine != [[state, *entry]] and all(entry):
-            others = [each for each in kept if each not in mine]
+        entries = _read(self._folder)
+        matching = [other for other in entries if other[1:3] == entry[:2]]
+        state = _SAME if not matching or matching[0][1:] == entry else _DIFFERED
+        if matching != [[state, *entry]] and all(entry):
+            others = [other for other in entries if other not in matching]
             _write(self._folder, [[state, *entry], *others][:MOST])
 
     def _placeless(self, word: str) -> str:
+        """Return a word with this kernel's folder replaced by what stands for it."""
         for name, folder in self._places:
             if folder and (word == folder or word.startswith(f"{folder}/")):
                 return name + word.removeprefix(folder)
         return word
 
     def _placed(self, word: str) -> str:
+        """Return a word with this kernel's folder instead of what stands for it."""
         for name, folder in self._places:
             if word.startswith(name):
                 return folder + word.removeprefix(name)
@@ -267,7 +284,7 @@ class WrappingCache:
 
 
 def _read(folder: str) -> list[list[str]]:
-    """Return what is kept; nothing where the file is missing, or not the user's alone."""
+    """Return the entries of the file; none if it is missing, too large, or not the user's alone."""
     try:
         with open(f"{folder}/{_NAME}", "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
@@ -279,12 +296,12 @@ def _read(folder: str) -> list[list[str]]:
         return []
     if len(entries) > MOST_BYTES:
         return []
-    kept = [[os.fsdecode(word) for word in each.split(_WORD)] for each in entries.split(_ENTRY)]
-    return [each for each in kept if len(each) >= _HEAD]
+    parsed = [[os.fsdecode(word) for word in entry.split(_WORD)] for entry in entries.split(_ENTRY)]
+    return [entry for entry in parsed if len(entry) >= _HEAD]
 
 
 def _write(folder: str, entries: list[list[str]]) -> None:
-    """Put a new file in place of the old one, whole or not at all."""
+    """Replace the file by a new one, completely or not at all."""
     text = _ENTRY.join(_WORD.join(map(os.fsencode, entry)) for entry in entries)
     name = f"{folder}/.{_NAME}-{os.getpid()}-{os.urandom(4).hex()}"
     try:

@@ -1,17 +1,19 @@
-"""Which guest serves a session, and where the next one comes from.
+"""The supervisor: provides a session with guests, and replaces a guest that is lost.
 
-A session has one guest at a time, from one zygote; the supervisor replaces both when they end.
-Which process is the guest, and how far it is, the core knows (``host.state.core``).
+A session has one guest at a time, forked from one zygote; the supervisor replaces both when they
+end. The session's requests are its ``owner``. The core knows which process is the guest and how far
+it is (``host.state.core``, which draws the states).
 
-- It *starts* (``_start``): it was forked ahead, before there was a session (``take_guests``); or it
-  is forked from the zygote, or from a new one where there is none, or where guests of this one
-  would have more than they may (``narrow_to``). It reports its locks.
-  After ``MAX_FAILED_STARTS`` that failed in a row none is started any more.
-- It *serves* (``guest``): the session speaks to it. Its first cell may have a *spare* guest take
-  its place, which has imported what that cell will (``begin``).
-- It is *lost* (``replace``): the session ended it, it broke the protocol (``on_channel_lost``), it
-  ended (``on_zygote``), or the zygote did (``on_zygote_lost``).
-- A copy *restores* it. Where none can, a new guest is started (``on_gone``).
+- A guest *starts* (``_start``). It may have been forked ahead, before there was a session
+  (``take_guests``). Otherwise it is forked from the zygote; from a new zygote if there is none, or
+  if guests of the present one would have more than they may after a narrowing (``narrow_to``). The
+  guest reports its locks. After ``MAX_FAILED_STARTS`` failures in a row no guest is started any
+  more.
+- It *serves* (``guest``): the session speaks to it. Before the first cell a *spare* guest may take
+  its place, which has already imported what that cell will (``begin``).
+- It is *lost*: the session ended it (``replace``), it broke the protocol (``on_channel_lost``), it
+  ended (``on_zygote``), or its zygote ended (``on_zygote_lost``).
+- A copy *restores* it. If none can, a new guest is started (``on_gone``).
 """
 
 from __future__ import annotations
@@ -46,43 +48,47 @@ if TYPE_CHECKING:
 
 #: Guests in a row that may fail to start before no more are started.
 MAX_FAILED_STARTS: Final = 3
-#: Seconds until the next one, where the host itself could not start one.
+#: Seconds until the next attempt if the host itself could not start a guest.
 NEXT_START = 0.5
-#: Seconds that a guest which hung up has to exit: one that ends by itself is all but gone by then.
+#: Seconds that a guest has to exit after it closed its channel. A guest that ends by itself is all
+#: but gone by then.
 EXIT_GRACE = 1.0
-#: Characters kept of what a guest writes before it is ready, and told of why none can be had.
+#: Characters kept of what a guest writes before it is ready, and of the reason shown to the user if
+#: no guest can be started.
 LAST_WORDS: Final = 2_000
-#: Of requests for locks. No two have the same, whoever shares a zygote: all hear of each.
+#: Numbers the requests for locks. They are unique in this program, because all users of a shared
+#: zygote hear the answer to each.
 _TICKETS: Final = itertools.count(1)
 
 
 class Owner(SnapshotOwner, Protocol):
-    """The session's requests, which the supervisor has guests for."""
+    """The session's requests, for which the supervisor provides guests."""
 
     def on_ready(self, report: messages.LockReport) -> str:
-        """Judge what a new guest's locks achieved; return why nothing may run in it, or nothing."""
+        """Judge what a new guest's locks achieved; return why nothing may run in it, or ""."""
 
     def on_served(self) -> None:
-        """Send what waits to a guest that has come to serve."""
+        """Send what waits to a guest that begins to serve."""
 
     def on_message(self, message: messages.FromGuest) -> None:
-        """Act on what the guest says."""
+        """Act on a message of the guest."""
 
     def on_text(self, text: messages.Stream) -> None:
-        """Show what cells, and programs that they started, have written."""
+        """Show text that cells, and programs that they started, have written."""
 
     def on_loss(self, stopped: Stopped) -> None:
-        """End what was lost with its guest; what never began is sent again."""
+        """End the requests that were lost with their guest; send those that never began again."""
 
     def on_failure(self, detail: str) -> None:
-        """End all requests: no guest can be had."""
+        """End all requests, because no guest can be started."""
 
 
 class Supervisor:
-    """Has guests for a session's requests, its ``owner``, forked from zygotes of ``zygotes``.
+    """Provides guests for its ``owner``, a session's requests, from the source ``zygotes``.
 
-    ``on_network`` gets the sockets at which a guest's connections to listed hosts come, and one of
-    the guest's network, if the host has a way into that.
+    ``on_network`` is called when a guest is ready. It gets the sockets at which the guest's
+    connections to listed hosts arrive, and a socket of the guest's network, or None if the host has
+    no way into it.
     """
 
     def __init__(
@@ -97,36 +103,42 @@ class Supervisor:
             [Mapping[messages.Neighbour, int], int | None], None
         ] = lambda _listeners, _network: None,
     ) -> None:
-        self._reactor, self.owner = reactor, owner
-        self.clock, self._on_network = clock, on_network
-        #: What the next zygote is told, and where it comes from.
-        self._prepare, self._next_zygotes = prepare, zygotes
-        #: The zygote that there is, where it came from, and what it was told.
+        self._reactor = reactor
+        self.owner = owner
+        self.clock = clock
+        self._on_network = on_network
+        #: The message for the next zygote, and the source that it comes from.
+        self._prepare = prepare
+        self._next_zygotes = zygotes
+        #: The present zygote, the source that it came from, and the message that it was sent.
         self.zygote: Zygote | None = None
-        self._zygotes, self._prepared = zygotes, prepare
+        self._zygotes = zygotes
+        self._prepared = prepare
         self._last_session = -1
         self.snapshots = Snapshots(reactor, clock, policy, self)
-        self._core, self._play = self.snapshots.core, self.snapshots.play
-        #: How processes ended since a copy was last woken to take over, by pid.
+        self._core = self.snapshots.core
+        self._play = self.snapshots.play
+        #: Exit statuses, by pid, of processes that ended since a copy was last woken to take over.
         self._exits: dict[int, int] = {}
         self._spare = SpareGuest(reactor, self.fork, imported_ahead(policy), prepare.cwd)
-        #: The first request, where that came before there was a guest.
-        self._first: Any = None
-        # Sandboxes of a pool may wait for long.
+        #: The first request, if it came before there was a guest.
+        self._first_request: Any = None
+        # Sandboxes of a pool have none: they may wait for long, and a spare guest takes memory.
         self._has_spare = not zygotes.is_shared
-        #: Guests in a row that failed to start, and what they wrote.
+        #: How many guests in a row failed to start, and what they wrote.
         self._failed_starts = 0
         self._last_words = ""
-        #: Called when locks are ready that were asked for by this ticket.
+        #: Called when the locks that were asked for with this ticket are ready, or can't be had.
         self._on_locks: Callable[[str], None] | None = None
         self._ticket = 0
-        self._held = False
+        self._output_held = False
         self._closed = False
-        #: Seconds of processor time of what ended as nobody's child, in sessions of guests here.
+        #: Seconds of processor time that orphaned processes of this session's guests used.
         self.orphans_cpu = 0.0
-        #: And of the zygote, while it answered calls of guests here.
+        #: Seconds of processor time that the zygote used to answer calls of this session's guests.
         self.answering_cpu = 0.0
-        #: Rulesets that guests have here; and whether the first is a fork of another's, to come.
+        #: How many Landlock rulesets this session's guests have, one in another; and whether the
+        #: first guest will be a copy of another session's.
         self.rulesets = 1
         self.awaits_fork = False
 
@@ -136,41 +148,41 @@ class Supervisor:
         return self.snapshots.guest
 
     def equip(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...]) -> None:
-        """Have guests know these tools and folders of packages; before the first is started."""
+        """Set the tools and folders of packages that guests know. Before the first one starts."""
         self._prepare = structs.replace(self._prepare, tools=tools, paths=paths)
 
     def shared_memory(self) -> int:
         """Return the bytes that guests hold in their /dev/shm."""
-        own = self._own_memory()
-        return 0 if own is None else own.held()
+        memory = self._shared_memory()
+        return 0 if memory is None else memory.held()
 
-    def _own_memory(self) -> SharedMemory | None:
+    def _shared_memory(self) -> SharedMemory | None:
         lineage = self.snapshots.lineage
         if self.zygote is None or lineage is None:
             return None
         return self.zygote.shared_memory(lineage)
 
     def refresh(self, done: Callable[[str], None]) -> None:
-        """Have layers forget what they looked up; ``done`` gets why that failed, or nothing.
+        """Have layers forget what they looked up; ``done`` is called with why that failed, or "".
 
-        It is not called when the zygote is lost: then there is no guest, either.
+        It is not called if the zygote is lost; then there is no guest, either.
         """
         if self.zygote is not None:
             self.zygote.refresh(done)
 
     def check_zygote(self) -> None:
-        """Have a zygote replaced that hangs: a guest waits for its answers at the gate, too."""
+        """Have the zygote replaced if it hangs. Guests wait for its answers at the gate, too."""
         if self.zygote is not None:
             self.zygote.check()
 
     def hold(self, *, held: bool) -> None:
-        """Have the guest wait with what it says, or listen to it again."""
-        self._held = held
+        """Stop listening to the guest, so that its output waits; or listen again."""
+        self._output_held = held
         if self.guest is not None:
             self.guest.hold(held=held)
 
     def interrupt(self) -> None:
-        """Interrupt the guest; one that is being restored does nothing that it could end."""
+        """Interrupt the guest, unless it is being restored: then it runs nothing of the user's."""
         guest = self.snapshots.current
         if guest is not None and not self._core.restores:
             guest.interrupt()
@@ -178,14 +190,14 @@ class Supervisor:
     # --- starting -----------------------------------------------------------------------------
 
     def ensure(self) -> None:
-        """Have a guest started unless there is one."""
+        """Start a guest unless there is one. A failure is tried again, and then reported."""
         self._play(self._core.cell_began)
         if self._core.guest is not None or self._closed or self.awaits_fork:
             return
         try:
             self._start()
         except OSError as exc:
-            # The host may lack processes or descriptors only now.
+            # The host may lack processes or descriptors for a moment only, so try again.
             self._failed_starts += 1
             if self._failed_starts < MAX_FAILED_STARTS:
                 self._reactor.call_later(NEXT_START, self.ensure)
@@ -193,11 +205,12 @@ class Supervisor:
                 self.give_up(f"its process could not be started: {exc.strerror}")
 
     def _start(self) -> None:
-        """Have a guest forked. Raises OSError."""
+        """Take a guest that was forked ahead, or have one forked. Raises OSError."""
         if self.zygote is not None and self._prepared != self._prepare:
             self._leave_zygote(self.zygote)
         if self.zygote is None:
-            self._zygotes, self._prepared = self._next_zygotes, self._prepare
+            self._zygotes = self._next_zygotes
+            self._prepared = self._prepare
             self.zygote = self._zygotes.get(self._prepare, self)
         self.rulesets = 1
         if (ahead := self._zygotes.take_guests()) is not None:
@@ -217,14 +230,14 @@ class Supervisor:
         return self.zygote
 
     def _leave_zygote(self, zygote: Zygote) -> None:
-        """Have it end with all that it started: its guests would have more than they may."""
+        """End the zygote and all its guests, because they have more than the policy now allows."""
         self._play(self._core.end)
         self.zygote = None
         if not self._zygotes.leave(zygote):
             kill_session(self._last_session)
 
     def _on_ready(self, report: messages.LockReport) -> None:
-        """Have a guest serve whose locks are those that it has to have."""
+        """Have the guest serve, if its report has all the required locks; else give up."""
         guest = self.snapshots.current
         missing = [lock for lock in self._prepare.plan.required if lock not in report.achieved]
         if missing:
@@ -235,24 +248,24 @@ class Supervisor:
             self._failed_starts = 0
             if self.zygote is not None:
                 self._on_network(self.zygote.listeners, self.zygote.network)
-            guest.hold(held=self._held)
+            guest.hold(held=self._output_held)
             self._tell_launch(guest)
             self.snapshots.begin(idle=self.owner.idle())
             if self._has_spare:
                 self._spare.fork_later(report, idle=self.owner.idle())
-            if (first := self._first) is not None:
-                self._first = None
+            if (first := self._first_request) is not None:
+                self._first_request = None
                 self._use_spare(first)
             self.owner.on_served()
 
     def _tell_launch(self, guest: Guest) -> None:
-        """Tell a guest that is about to serve what Jupyter started the kernel with."""
+        """Send a guest that is about to serve what Jupyter started the kernel with."""
         if self._prepare.launch is not None:
-            with contextlib.suppress(CellblockError):  # one that is gone will be replaced
+            with contextlib.suppress(CellblockError):  # a guest that is gone will be replaced
                 guest.send(self._prepare.launch)
 
     def give_up(self, detail: str) -> None:
-        """End the guest and its copies for good, for a reason that the user is told."""
+        """End the guest and its copies for good, and tell the user the reason."""
         self._closed = True
         self._play(self._core.end)
         self.owner.on_failure(detail[:LAST_WORDS])
@@ -260,29 +273,30 @@ class Supervisor:
     # --- serving ------------------------------------------------------------------------------
 
     def begin(self, message: Any) -> None:
-        """Have a first cell served by the spare guest, where that has imported what it names.
+        """Have the first cell served by the spare guest, if that has imported what the cell names.
 
-        A spare forked before launch is used only once a guest with the same locks has reported
-        ready.
+        A spare guest that was forked before the launch is used only when a guest with the same
+        locks has reported ready; the message waits for that.
         """
         if self._spare.ahead:
-            self._first = message
+            self._first_request = message
         elif self._use_spare(message):
             self.owner.on_served()
 
     def _use_spare(self, message: Any) -> bool:
+        """Make the spare guest the guest, if it suits the message; return whether it did."""
         spare = self._spare.take(message)
         if spare is None or self.guest is None or self.zygote is None:
             return False
         self._play(self._core.end)  # the guest has run nothing
         self.snapshots.start(spare)
-        spare.hold(held=self._held)
+        spare.hold(held=self._output_held)
         self._tell_launch(spare)
         self.snapshots.begin(idle=False)
         return True
 
     def on_message(self, message: messages.FromGuest) -> None:
-        """Act on what the guest says, which starts or serves."""
+        """Act on a message of the guest, which starts or serves."""
         breach = types.unasked(message, served=self._core.serves)
         guest = self._core.guest
         if isinstance(message, messages.SnapshotFailed) and guest is not None:
@@ -297,7 +311,7 @@ class Supervisor:
             self.owner.on_message(message)
 
     def on_text(self, written: messages.Stream) -> None:
-        """Take text that a guest wrote; before it is ready, its last words."""
+        """Pass on text that a guest wrote, or keep it as its last words if it is not ready."""
         if self.guest is None:
             self._last_words = (self._last_words + written.text)[-LAST_WORDS:]
         else:
@@ -306,26 +320,31 @@ class Supervisor:
     def ran(self, request: PastRequest, answer: Callable[[], None], *, alone: bool = True) -> None:
         """Record that a request ran to its end; ``answer`` is called when it may be answered.
 
-        Where another runs still, its end is waited for before a snapshot is taken.
+        If it did not run ``alone``, and another still runs, no snapshot is taken before the other's
+        end.
         """
         self._play(self._core.cell_ended, request, answer, alone=alone)
 
-    # --- lost ---------------------------------------------------------------------------------
+    # --- the guest is lost --------------------------------------------------------------------
 
     def replace(self, stopped: Stopped) -> None:
-        """Kill the guest; the newest snapshot takes over, or a fresh guest, with an empty /dev/shm.
+        """Kill the guest; the newest snapshot takes over, or else a new guest.
 
-        Else what takes over could hold too much from the start, by what the guest left there.
+        /dev/shm is emptied, because what the guest left there counts as held by the next one, which
+        could then exceed its limit from the start.
         """
         self._play(self._core.guest_lost, stopped)
 
     def empty_shared_memory(self) -> bool:
-        """Remove what guests left in their /dev/shm; return whether there was anything."""
-        own = self._own_memory()
-        return own is not None and own.empty()
+        """Remove what guests left in their /dev/shm; return whether they left anything."""
+        memory = self._shared_memory()
+        return memory is not None and memory.empty()
 
     def on_ending(self, guest: Guest | None, *, has_failed: bool) -> None:
-        """Take leave of the process that was the guest; ``has_failed``: it was to be, and began."""
+        """Note that the process which was the guest is being ended. Called by the driver.
+
+        ``has_failed`` says that it was starting and never served.
+        """
         self._spare.end()
         if guest is not None:
             self._failed_starts += has_failed
@@ -333,7 +352,7 @@ class Supervisor:
                 self._last_session = guest.session
 
     def on_channel_lost(self, guest: Guest, reason: str) -> None:
-        """Act on a channel that broke; with no reason, the exit status will tell."""
+        """Act on a channel that broke. Without a ``reason``, wait for the guest's exit status."""
         if reason:
             self.replace(Stopped("violation", reason))
             return
@@ -345,14 +364,14 @@ class Supervisor:
         self._reactor.call_later(EXIT_GRACE, late)
 
     def on_zygote(self, message: messages.FromZygote) -> None:
-        """Hear that a process ended, that locks are ready, or that no guest can be forked."""
+        """Act on a message of the zygote: a process ended, locks are ready, or a fork failed."""
         guest = self.snapshots.current
         match message:
             case messages.Reaped():
                 self._on_ended(guest, message)
             case messages.Answered(id=number, user=user, seconds=seconds):
                 own = guest is not None and guest.lineage.number == number
-                if own and user == self.snapshots.user:  # not what a fork has asked
+                if own and user == self.snapshots.user:  # not for calls of a fork of this sandbox
                     self.answering_cpu += seconds
             case messages.ForkFailed(id=number, detail=detail):
                 if guest is not None and guest.lineage.number == number:
@@ -362,17 +381,23 @@ class Supervisor:
             case messages.ZygoteFailed():
                 self.give_up(message.detail)
 
-    def _on_ended(self, guest: Guest | None, ended: messages.Reaped) -> None:
-        """Act on the end of the guest, or of an orphan: nobody else tells what that one used."""
+    def _on_ended(self, guest: Guest | None, message: messages.Reaped) -> None:
+        """Act on the end of the guest, or of an orphan.
+
+        Only this message says how much processor time an orphan used.
+        """
         if self._core.restores:
-            self._exits[ended.pid] = ended.status
-        elif guest is not None and guest.pid == ended.pid:
-            self._on_reaped(guest, ended.status)
-        elif self.snapshots.had_started(ended):
-            self.orphans_cpu += ended.seconds
+            self._exits[message.pid] = message.status
+        elif guest is not None and guest.pid == message.pid:
+            self._on_reaped(guest, message.status)
+        elif self.snapshots.had_started(message):
+            self.orphans_cpu += message.seconds
 
     def _on_reaped(self, guest: Guest, status: int) -> None:
-        """Replace a guest that ended, unless what it said last already is the reason to."""
+        """Replace a guest that ended, after reading its last messages.
+
+        One of these may itself be the reason to replace the guest, which is then done already.
+        """
         guest.reaped()
         guest.read_rest()
         if guest is self.snapshots.current:
@@ -380,7 +405,7 @@ class Supervisor:
             self.replace(Stopped("crash", exit_reason(status)))
 
     def on_zygote_lost(self, why: str) -> None:
-        """End what there is, and replace it."""
+        """Replace the zygote and its guests. Called when the zygote has ended."""
         self.zygote = None
         if (guest := self.snapshots.current) is not None:
             kill_session(guest.session)
@@ -392,41 +417,43 @@ class Supervisor:
     # --- restoring ----------------------------------------------------------------------------
 
     def undo(self, steps: int) -> int:
-        """Go back to the state before the last ``steps`` cells; return how many there are.
+        """Go back to the state before the last ``steps`` cells; return how many can be undone.
 
-        Fewer than asked for means that nothing was done.
+        If that is fewer than ``steps``, nothing was done.
         """
-        known = self.snapshots.steps() if self._core.serves else []
-        if 0 < steps <= len(known):
-            self._play(self._core.undo, known[steps - 1])
-        return len(known)
+        possible = self.snapshots.steps() if self._core.serves else []
+        if 0 < steps <= len(possible):
+            self._play(self._core.undo, possible[steps - 1])
+        return len(possible)
 
     def on_waking(self, guest: Guest) -> None:
-        """Have it told how a copy ends that is to take over."""
+        """Have the zygote report the end of a copy that will take over."""
         self._exits.clear()
-        self._tell_serves(guest)
+        self._announce_serving(guest)
 
-    def _tell_serves(self, guest: Guest) -> None:
+    def _announce_serving(self, guest: Guest) -> None:
+        """Tell the zygote's end that this copy serves, so that its end is reported."""
         if self.zygote is not None:
             self.zygote.serves(guest)
 
     def on_serving(self, guest: Guest) -> None:
-        """Listen to a copy that has taken over as to any guest."""
+        """Treat a copy that has taken over like any other guest."""
         self._failed_starts = 0
-        self._tell_serves(guest)  # again: one that was tried before it stood had no number yet
-        guest.hold(held=self._held)
+        # Once more: a copy that was tried before it stood had no pid when it was woken.
+        self._announce_serving(guest)
+        guest.hold(held=self._output_held)
 
     def on_restored(self, guest: Guest, outcome: Stopped) -> None:
-        """Tell the session what became of its state, and send what waits."""
+        """Tell the session what its restored state lacks, and send what waits."""
         self.owner.on_loss(outcome)
         status = None if guest.pid is None else self._exits.get(guest.pid)
         if status is None:
             self.owner.on_served()
         else:
-            self._on_reaped(guest, status)  # it said so, and ended before it was heard
+            self._on_reaped(guest, status)  # the copy took over, and ended before that was read
 
     def on_gone(self, stopped: Stopped) -> None:
-        """Start anew: there is no snapshot of what was lost."""
+        """Start a new guest, because no snapshot of the lost one is left. Or give up."""
         if self._closed:
             return
         if stopped.why == "fork":
@@ -434,12 +461,12 @@ class Supervisor:
             return
         self._play(self._core.end)
         if self._failed_starts >= MAX_FAILED_STARTS:
-            said = self._last_words.strip() or stopped.detail
-            self.give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {said}")
+            last_words = self._last_words.strip() or stopped.detail
+            self.give_up(f"the guest ended {MAX_FAILED_STARTS} times while starting: {last_words}")
             return
         served = not self._failed_starts
         self.ensure()
-        # One that never served lost nothing, and the next one serves what waits.
+        # A guest that never served lost nothing, and the next one serves what waits.
         if served:
             self.owner.on_loss(stopped)
 
@@ -448,24 +475,27 @@ class Supervisor:
     def adopt(
         self, copy: Snapshot, parent: Supervisor, of: str, place: messages.SessionSetup | None
     ) -> None:
-        """Serve by a copy of another session's guest, whose audit log is called ``of``.
+        """Serve by a copy of the guest of ``parent``, whose session has the audit log id ``of``.
 
-        With a ``place`` of its own it is under one ruleset more than that. One that does not take
-        it does not serve (``guest.confine.landlock``). Raises GuestError.
+        With a ``place`` of its own the copy is under one more ruleset than its guest. A copy that
+        does not take that ruleset does not come to serve (``guest.confine.landlock``). Raises
+        GuestError.
         """
         if self.zygote is None:
             self._prepared, self.zygote = self._prepare, self._zygotes.get(self._prepare, self)
         if self.zygote is not parent.zygote:
-            # Its numbers are other guests' there: their locks, their forks, and their ends.
+            # The numbers of the parent's zygote mean other guests in ours: their locks, forks and
+            # ends would be taken for this guest's.
             raise GuestError("a sandbox that took a new guest by %policy narrow has no forks")
         if not copy.kept:
             raise GuestError("the copy ended before it could serve")
-        stopped = otherwise = Stopped("fork", of)
-        if self._core.guest is not None:  # a variant that is picked and ends leaves it as it was
-            otherwise = Stopped("crash", PICKED_ENDED)
+        stopped = on_failure = Stopped("fork", of)
+        if self._core.guest is not None:
+            # A variant was picked. If it ends before it serves, the session stays as it was.
+            on_failure = Stopped("crash", PICKED_ENDED)
         self.rulesets = parent.rulesets + (place is not None)
         plan = None if place is None else place.plan
-        takeover = Takeover(stopped, self.clock(), otherwise=otherwise, plan=plan, place=place)
+        takeover = Takeover(stopped, self.clock(), otherwise=on_failure, plan=plan, place=place)
         guest = parent.snapshots.give_away(copy)
         number = self.snapshots.adopt(guest, copy.had, takeover, parent.snapshots)
 
@@ -486,36 +516,40 @@ class Supervisor:
     # --- a narrower policy --------------------------------------------------------------------
 
     def narrow_to(self, settings: SessionSettings) -> None:
-        """Have guests under a narrower policy from now on; where it takes another one, at once."""
+        """Have guests under a narrower policy from now on.
+
+        The guest is replaced at once if ``settings.step`` says so.
+        """
         self._spare.end()
-        own = self._prepare
-        tools = tuple(tool for tool in own.tools if tool.name not in settings.tools_gone)
-        self._prepare = structs.replace(settings.prepare, tools=tools, paths=own.paths)
-        if self._prepare != own:
+        former = self._prepare
+        tools = tuple(tool for tool in former.tools if tool.name not in settings.tools_gone)
+        self._prepare = structs.replace(settings.prepare, tools=tools, paths=former.paths)
+        if self._prepare != former:
             self._next_zygotes = ZygoteSource(self._reactor, settings.zygote)
-        self._core.policy = settings.policy  # also of snapshots that are kept already
+        self._core.policy = settings.policy  # this also limits snapshots that are kept already
         if settings.step is NarrowingStep.relock:
-            # One that goes on without these locks is ended like any other that lies
+            # A copy that goes on without these locks is ended like any other that lies
             # (``guest.confine.landlock``).
             self._play(self._core.relock, settings.prepare.plan)
         elif settings.step is NarrowingStep.fresh:
-            # Nothing of the guest and its snapshots is to be left.
+            # Nothing of the guest and its snapshots may be left.
             self.owner.on_stopping()
             self._play(self._core.end)
             self._failed_starts = 0
             self.ensure()
 
     def copy_guest(self, then: Callable[[Snapshot | None], None]) -> None:
-        """Have a snapshot made of the guest as it is; ``then`` gets it, or None."""
+        """Have a snapshot taken of the guest as it is; ``then`` is called with it, or with None."""
         self._play(self._core.copy_guest, then)
 
     def prepare_locks(
         self, snapshot: Snapshot, plan: messages.Plan, then: Callable[[str], None]
     ) -> None:
-        """Have more locks made ready for a snapshot; ``then`` gets why there are none, or nothing.
+        """Have the zygote prepare more locks for a snapshot.
 
-        The zygote makes them. From then on the snapshot is to take over (``narrow_to``): until
-        another is asked for, nothing more can start.
+        ``then`` is called with why they can't be had, or with "". After that the snapshot must take
+        over (``narrow_to``): nothing more can start until then, or until locks for another are
+        asked for.
         """
         guest = self.snapshots.process_of(snapshot)
         if guest is None or len(guest.lineage.users) > 1:
@@ -527,11 +561,12 @@ class Supervisor:
             self.rulesets += 1
 
     def _on_narrowed(self, message: messages.Narrowed) -> None:
-        """Hear that locks are ready, can't be had, or are on the snapshot that takes over."""
+        """Act on the zygote's report that locks are ready, can't be had, or were applied."""
         if message.ticket != self._ticket:
-            return  # of a snapshot that is no more
+            return  # the locks of a snapshot that was dropped, or of another session
         if message.ready or message.failure:
-            then, self._on_locks = self._on_locks, None
+            then = self._on_locks
+            self._on_locks = None
             if then is not None:
                 then(message.failure)
         else:
@@ -540,8 +575,9 @@ class Supervisor:
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> bool:
-        """End guests and zygote; return whether they are gone, or their folder still is removed."""
+        """End guests and zygote; return whether they and their folder are gone."""
         self._closed = True
         self._play(self._core.end)
-        zygote, self.zygote = self.zygote, None
+        zygote = self.zygote
+        self.zygote = None
         return zygote is None or self._zygotes.end(zygote)

@@ -1,4 +1,9 @@
-"""The host's end of a process of its own (tools' worker, relay): socket, process, how it ends."""
+"""The host's end of one of its own worker processes: its socket, its process and its end.
+
+The host starts workers for tools, operations, language models and the network (relay, ports). A
+worker runs ``main`` of a module with the host's interpreter, and exchanges frames with the host
+(``wire.frames``). It is trusted more than a guest, but must not hold up the event loop.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +29,12 @@ if TYPE_CHECKING:
 
 
 READ_SIZE = 1 << 16
-#: Reads of what a process has said, one after the other.
+#: Reads of a worker's socket in a row.
 MOST_READS = 16
-#: Seconds that a worker whose host hangs up has for its own clean-up.
+#: Seconds that a worker has for its own clean-up when the host has hung up.
 PATIENCE = 1.0
-#: Set before the interpreter reads the first byte; everything else is told over the socket.
+#: Beginnings of the environment variables that a worker inherits, because they must be set before
+#: its interpreter starts. Everything else is sent over the socket.
 _EARLY = ("LANG", "LC_", "LD_", "LOCALDOMAIN", "PATH", "RES_OPTIONS", "TZ")
 _BOOT = (
     "import gc, sys;"
@@ -43,13 +49,13 @@ T = TypeVar("T")
 
 
 class Started(NamedTuple):
-    """A process, and the host's end of its socket."""
+    """A worker's process, and the host's end of its socket."""
 
     sock: socket.socket
     pid: int
 
     def drop(self) -> None:
-        """End it, and what it started: no ``Worker`` has it."""
+        """Kill the process and what it started. For a process that no ``Worker`` uses."""
         self.sock.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -68,10 +74,11 @@ def start(module: str) -> Started:
 
 
 class Worker(Generic[T]):
-    """One process, which runs ``main`` of ``module`` and says what decodes as ``union``.
+    """One worker process, which runs ``main`` of ``module``.
 
-    It may have been ``started`` before. ``on_lost`` is called once, with why, when it is gone or
-    speaks nonsense. Raises OSError where it can't be started.
+    Its messages must decode as ``union``. The process may have been ``started`` before. ``on_lost``
+    is called once, with the reason, when the process is gone or sends something else. Raises
+    OSError if the process can't be started.
     """
 
     def __init__(
@@ -83,10 +90,12 @@ class Worker(Generic[T]):
         on_lost: Callable[[str], None],
         started: Started | None = None,
     ) -> None:
-        self._reactor, self._on_message, self._on_lost = reactor, on_message, on_lost
+        self._reactor = reactor
+        self._on_message = on_message
+        self._on_lost = on_lost
         self._splitter = frames.Splitter(2 * frames.MAX_FRAME)
         self._decode: frames.Decoder[T] = frames.Decoder(union)
-        #: Bytes that it has not taken yet.
+        #: Bytes that wait in the host to be sent.
         self.pending = bytearray()
         self._held = False
         self._sock, self.pid = started or start(module)
@@ -95,13 +104,16 @@ class Worker(Generic[T]):
         reactor.watch(self._sock.fileno(), self._ready)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Queue a message; of one that is gone we hear by its hanging up."""
+        """Send or queue a message. If the process is gone, ``on_lost`` will say so."""
         if self._sock.fileno() >= 0:
             self.pending += frames.encode(message)
             self._flush()
 
     def send_with(self, message: msgspec.Struct, fds: Sequence[int]) -> None:
-        """Send a short message and descriptors, behind all that waits. Raises OSError."""
+        """Send a short message with descriptors, after all that is queued. Raises OSError.
+
+        This waits until the process has taken it.
+        """
         self._sock.setblocking(True)
         try:
             self._sock.sendall(self.pending)
@@ -113,7 +125,7 @@ class Worker(Generic[T]):
             self._sock.setblocking(False)
 
     def read_rest(self) -> None:
-        """Take what it has said until now, or much of it, at once."""
+        """Read and act on what the process has sent by now, or on much of it."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         for _ in range(MOST_READS):
@@ -129,11 +141,12 @@ class Worker(Generic[T]):
         self._watch()
 
     def _watch(self) -> None:
-        read, write = not self._held, bool(self.pending)
+        read = not self._held
+        write = bool(self.pending)
         self._reactor.watch(self._sock.fileno(), self._ready, read=read, write=write)
 
     def hold(self, *, held: bool) -> None:
-        """Leave what it says where it is, or listen again."""
+        """Stop reading from the process, or go on."""
         if self._sock.fileno() >= 0:
             self._held = held
             self._watch()
@@ -166,11 +179,14 @@ class Worker(Generic[T]):
         self._on_lost(why or status)
 
     def kill(self) -> None:
-        """End it and what it started, at once."""
+        """Kill the process and what it started, at once."""
         self._end(0.0)
 
     def close(self) -> None:
-        """Hang up, give it a moment to clean up behind itself, and take what it says till then."""
+        """Hang up, wait ``PATIENCE`` seconds for the process to clean up and end, then kill it.
+
+        Messages that it sends until then are still acted on.
+        """
         until = time.monotonic() + PATIENCE
         self._take_last_words(until)
         self._end(max(0.0, until - time.monotonic()))
@@ -182,7 +198,7 @@ class Worker(Generic[T]):
         poll.register(self._sock, select.POLLIN)
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
-            while (left := until - time.monotonic()) > 0 and poll.poll(left * 1000):
+            while (seconds_left := until - time.monotonic()) > 0 and poll.poll(seconds_left * 1000):
                 if not (data := self._sock.recv(READ_SIZE)):
                     return
                 self._take(data)
@@ -190,7 +206,7 @@ class Worker(Generic[T]):
                     return
 
     def _end(self, seconds: float) -> str:
-        """End it; return how it ended."""
+        """Wait up to ``seconds`` for the process to end, then kill it; return how it ended."""
         if self._sock.fileno() < 0:
             return ""
         self._reactor.unwatch(self._sock.fileno())
@@ -198,7 +214,7 @@ class Worker(Generic[T]):
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         poll.poll(seconds * 1000)
-        # What it started is in its session, and of its group unless it made one of its own.
+        # Processes that it started are in its group, unless they made groups of their own.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         status = os.waitpid(self.pid, 0)[1]
@@ -208,7 +224,10 @@ class Worker(Generic[T]):
 
 
 def _spawn(module: str, fd: int) -> int:
-    """Start a process with the host's own interpreter and path; nothing else of it is inherited."""
+    """Start a process with the host's interpreter and import path; return its pid.
+
+    It inherits nothing else of the host but stderr and the variables in ``_EARLY``.
+    """
     os.set_inheritable(fd, True)
     options = ["-E", "-P", "-X", "utf8", "-c", _BOOT.format(module=module)]
     argv = [sys.executable, *options, str(fd), str(os.getpid()), *import_path()]

@@ -1,7 +1,9 @@
-"""The host's end of a zygote: its control socket, the guests forked from it, and how it ends.
+"""The host's end of a zygote: its control socket, the guests forked from it, and its end.
 
-A supervisor has its zygotes from a ``ZygoteSource``: its own (a kernel), or a part in one that
-several share (sandboxes of a pool).
+- ``Pids`` translates pids, if the zygote is in a pid namespace of its own.
+- ``Zygote`` is one zygote. Its users, which are supervisors, hear what it reports.
+- ``ZygoteSource`` provides a supervisor with zygotes: with its own (a kernel), or with a share in
+  one (sandboxes of a pool, by ``SharedZygote``).
 """
 
 from __future__ import annotations
@@ -37,87 +39,96 @@ if TYPE_CHECKING:
 
 # --- numbers of processes ---------------------------------------------------------------------
 
-#: No process has this number or one above it (proc(5), pid_max): what is sent to it comes to
-#: nothing. It stands for a process that is gone.
+#: Stands for a process that is gone. No process has this pid or a greater one (proc(5), pid_max),
+#: so signals to it have no effect.
 NO_PROCESS: Final = 2**22
-#: Of a pidfd. ``Pid`` is -1 when the process was waited for, 0 where it is not below us.
+#: Finds the pid in the fdinfo of a pidfd. ``Pid`` is -1 if the process was waited for, and 0 if it
+#: is not in a namespace below ours.
 _PIDFD: Final = re.compile(rb"^Pid:\t([1-9]\d*)$", re.MULTILINE)
-#: Of a process: its numbers from this namespace inwards.
+#: Finds the innermost of a process's pids in its status, which lists them from our namespace
+#: inwards.
 _STATUS: Final = re.compile(rb"^NSpid:\t.*?(\d+)$", re.MULTILINE)
 _MAX_READ: Final = 4096
 
 
 class Pids:
-    """What processes are called by the zygote, where it is in a pid ``namespace`` of its own.
+    """The pids of guests, as the host and the zygote know them.
 
-    The same number means two processes then, so whatever crosses the control socket is translated,
-    here alone: all of the host knows processes by its own numbers. A pidfd means one process on
-    either side, and the OS kernel tells what that is called on both (proc(5)); nobody's word is
-    taken for it. Without a namespace numbers are the same.
+    If the zygote is in a pid ``namespace`` of its own, the same number means two processes. Then
+    pids are translated here, and only here, as they cross the control socket; all of the host uses
+    the host's pids. A pidfd means the same process on either side, and the OS kernel says which pid
+    that has on both (proc(5)), so no other process has to be believed. Without a namespace the pids
+    are the same.
     """
 
     def __init__(self, *, namespace: bool) -> None:
         self._namespace = namespace
-        #: The host's number of each guest that serves or is to, by the zygote's.
+        #: The host's pid of each guest that serves or will, by the zygote's pid.
         self._outside: dict[int, int] = {}
 
     def forked(self, pid: int, pidfd: int | None) -> int:
-        """Return the host's number of a fork; NO_PROCESS where it has ended or can't be known."""
+        """Return the host's pid of a fork; NO_PROCESS if it has ended or can't be known."""
         if not self._namespace:
             return pid
-        found = _PIDFD.search(_read(f"/proc/self/fdinfo/{pidfd}"))
-        self._outside[pid] = int(found[1]) if found else NO_PROCESS
+        match = _PIDFD.search(_read(f"/proc/self/fdinfo/{pidfd}"))
+        self._outside[pid] = int(match[1]) if match else NO_PROCESS
         return self._outside[pid]
 
     def serves(self, pid: int) -> None:
-        """Record a snapshot that is to serve: its end will be told by the zygote's number."""
+        """Record a copy that will serve: the zygote will report its end by the zygote's pid."""
         if self._namespace and (inside := self.inside(pid)) != NO_PROCESS:
             self._outside[inside] = pid
 
     def reaped(self, pid: int) -> int:
-        """Return the host's number of what has ended; nobody's for what never was to serve."""
+        """Return the host's pid of a process that ended.
+
+        For a process that was never recorded this is a number that no process has.
+        """
         return self._outside.pop(pid, NO_PROCESS + 1) if self._namespace else pid
 
     def inside(self, pid: int) -> int:
-        """Return what the zygote calls a process; NO_PROCESS when it is gone."""
+        """Return the zygote's pid of a process; NO_PROCESS if the process is gone."""
         if not self._namespace:
             return pid
-        found = _STATUS.search(_read(f"/proc/{pid}/status"))
-        return int(found[1]) if found else NO_PROCESS
+        match = _STATUS.search(_read(f"/proc/{pid}/status"))
+        return int(match[1]) if match else NO_PROCESS
 
 
 def _read(path: str) -> bytes:
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
         return file.read(_MAX_READ)
-    return b""  # it is gone
+    return b""  # the process is gone
 
 
 # --- a zygote ---------------------------------------------------------------------------------
 
 READ_SIZE = 1 << 16
-#: Descriptors taken with one read: a pidfd comes with each ``Forked``.
+#: Descriptors that one read takes: a pidfd comes with each ``Forked``.
 _DESCRIPTORS = 16
-#: Reads of what it has said that is waited for.
+#: Reads of the control socket in a row, so that other events get their turn.
 _MAX_READS = 64
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 #: Seconds that a zygote has to kill its guests.
 PATIENCE = 2.0
-#: Seconds that its reaper has to do so instead: it has hundreds of processes to wait for, say.
+#: Seconds that its reaper has to do so instead. It may have to wait for hundreds of processes.
 ENDING = 10.0
-#: Seconds that it is waited for while it removes their folder; then it goes on alone. Whoever
-#: stops a kernel and finds this long kills the host, and the zygote goes on alone then too.
+#: Seconds that the host waits while the zygote removes the guests' folder. After that the zygote
+#: goes on alone, as it does if the user loses patience and kills the host.
 REMOVAL = 30.0
-#: Seconds between two looks at whether a zygote has taken up what it was sent, and how many looks
-#: it has to do so: more than it takes to end a session (``notify.end_sessions``). Looks are
-#: counted and not seconds, since a host that was stopped has not listened.
+#: Seconds between two looks at whether the zygote has taken up what it was sent, and the number of
+#: looks after which it counts as hanging. That is longer than ending a session takes
+#: (``notify.end_sessions``). Looks are counted instead of seconds, because a host that was stopped
+#: for a while has not listened.
 LOOK: Final = 1.0
 LOOKS: Final = 15
-#: Looks until it can fork guests: it imports what the policy names, perhaps from a slow disk.
+#: The number of looks until it must be able to fork guests. Before that it imports what the policy
+#: names, perhaps from a slow disk.
 LOOKS_AT_START: Final = 300
-#: All that is known where what stands between host and guests went without a word.
+#: The reasons for a lost zygote that users see.
 ENDED: Final = "its zygote ended"
 HUNG: Final = "its zygote did not answer and was ended"
-#: Every control socket there is. A fork of this program has none: its zygote waits for their end.
+#: All control sockets of this program. A fork of the program closes them: a zygote ends when the
+#: other end of its control socket is closed everywhere.
 _SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
@@ -130,24 +141,24 @@ os.register_at_fork(after_in_child=_close_all)
 
 
 class ZygoteUser(Protocol):
-    """Who has guests of a zygote."""
+    """A user of a zygote, which has guests forked from it."""
 
     def on_zygote(self, message: messages.FromZygote) -> None:
-        """Hear that a process ended, that locks are ready, or that no guest can be forked."""
+        """Act on a message of the zygote: a process ended, locks are ready, or a fork failed."""
 
     def on_zygote_lost(self, why: str) -> None:
-        """Hear that it has ended, and all guests with it."""
+        """Act on the end of the zygote, and of all its guests with it."""
 
 
 class Zygote:
-    """One zygote, whose ``users`` hear what it says. Raises OSError where it can't be started.
+    """One zygote, whose ``users`` hear its messages. Raises OSError if it can't be started.
 
-    It is told ``prepare``, which several users share. It takes each message up in time
-    (``messages.Obeyed``). One that hangs is killed, with all that it started, and its users hear
-    that it is lost.
+    The zygote is sent ``prepare`` first, which all its users share. It must report in time that it
+    has taken up each message (``messages.Obeyed``). A zygote that hangs is killed with all that it
+    started, and its users hear that it is lost.
 
-    ``pid`` is its reaper's; where it has a pid namespace of its own, that of the process which ends
-    when it does, and takes it along.
+    ``pid`` is the pid of its reaper. If it has a pid namespace of its own, ``pid`` is that of the
+    process which ends when the zygote ends, and whose end ends the zygote.
     """
 
     def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
@@ -160,40 +171,43 @@ class Zygote:
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[messages.FromZygote] = frames.Decoder(messages.FromZygote)
         self._pidfds: list[int] = []
-        #: Folders as guests see them, where the host does not: descriptors, by the guests' paths.
-        #: Closed before another zygote lays its layers: two overlays would spoil the upper folder.
+        #: Descriptors of folders that look different to guests than to the host, by the guests'
+        #: paths. They are closed before another zygote lays its layers, because two overlays at
+        #: once would spoil the upper folder.
         self.seen_folders: dict[str, int] = {}
-        #: Their /dev/shm, where they have one: by their session's scratch folder, or one for all
-        #: by "", where sessions have no mounts of their own.
+        #: The guests' /dev/shm, by their session's scratch folder. If sessions have no mounts of
+        #: their own there is one for all, by "".
         self._shared_memory: dict[str, SharedMemory] = {}
-        #: Where guests' connections to listed hosts come: sockets' descriptors.
+        #: Descriptors of the sockets at which guests' connections to listed hosts arrive.
         self._neighbours = prepare.plan.neighbours
         self.listeners: dict[messages.Neighbour, int] = {}
-        #: A socket of their network, by which the host enters it, where the plan ``serves``.
+        #: A socket in the guests' network, by which the host enters it; None unless the plan
+        #: ``serves`` ports.
         self.network: int | None = None
         self._numbers = itertools.count(1)
-        #: Guests whose pid is yet to be told, by their fork's number.
+        #: Guests whose pid the zygote has not reported yet, by the number of their fork.
         self._forks: dict[int, Guest] = {}
-        #: What guests and their copies descend from, by the fork's number.
+        #: The lineages of guests, by the number of their fork.
         self._lineages: dict[int, Lineage] = {}
-        #: Called when nothing descends any more from forks that were left, by a number.
-        self._leaving: dict[int, Callable[[], None]] = {}
-        #: Called with why layers could not be refreshed, or nothing, by a number.
-        self._refreshing: dict[int, Callable[[str], None]] = {}
-        #: Messages that it has not taken up yet, the first one among them, and looks at the oldest.
+        #: Callbacks for when all that descends from some forks has ended, by the message's number.
+        self._on_forks_ended: dict[int, Callable[[], None]] = {}
+        #: Callbacks that get why layers could not be refreshed, or "", by the message's number.
+        self._on_refreshed: dict[int, Callable[[str], None]] = {}
+        #: How many messages the zygote has not taken up yet; the first one was sent already.
         self._unobeyed = 1
         self._is_prepared = False
+        #: How many times the oldest of these was looked at.
         self._looks = 0
         self._look_timer: Timer | None = None
         self._own_mounts = prepare.plan.own_mounts
         self._place = place_of(prepare)
         self._watch_oldest()
         reactor.watch(self._sock.fileno(), self.read_rest)
-        _tell(self._sock, first_frame(prepare))
+        _send_first(self._sock, first_frame(prepare))
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the zygote has ended."""
         return self._sock.fileno() < 0
 
     # --- to the zygote ------------------------------------------------------------------------
@@ -204,13 +218,13 @@ class Zygote:
         self._watch_oldest()
 
     def _watch_oldest(self) -> None:
-        """See to it that the oldest message which was not taken up yet is, in time."""
+        """Watch that the oldest message which the zygote has not taken up is taken up in time."""
         if self._look_timer is None and self._unobeyed and not self.closed:
             self._look_timer = self._reactor.call_later(LOOK, self._look)
 
     def _look(self) -> None:
         self._look_timer = None
-        self.read_rest()  # the host may have been too busy to hear it
+        self.read_rest()  # the host may have been too busy to read the answer
         if self.closed or not self._unobeyed:
             return
         self._looks += 1
@@ -236,9 +250,10 @@ class Zygote:
         place: messages.SessionSetup | None = None,
         trial: messages.Trial | None = None,
     ) -> None:
-        """Have a guest forked, which has its pid when the zygote has said so.
+        """Have a guest forked. Its pid is known when the zygote reports ``Forked``.
 
-        Its ``place``, or that of all, is for itself to read: it waits on the guest's own channel.
+        Only the guest itself reads its ``place``, by default the one of all guests. So the place is
+        not part of the zygote's message, but waits on the guest's own channel.
         """
         number = guest.lineage.number = next(self._numbers)
         self._forks[number] = guest
@@ -249,31 +264,31 @@ class Zygote:
         guest.close_child_fds()
 
     def allow_fork(self, lineage: int, pid: int | None) -> None:
-        """Let the next fork of ``pid`` through, a guest or one of its copies; None is whoever."""
+        """Have the gate let one fork of ``pid`` through: of a guest or a copy; None means any."""
         inside = None if pid is None else self._pids.inside(pid)
         self._send(messages.AllowFork(id=lineage, pid=inside))
 
     def protect(self, snapshot: Guest) -> None:
-        """Have its guest's cells signal it no more, though they may end what they start.
+        """Forbid the guest's cells to signal a copy. They may signal only what they started.
 
-        The zygote does so before it answers another call of the guest's.
+        The zygote does so before it answers another call of the guest.
         """
         inside = self._pids.inside(snapshot.pid or NO_PROCESS)
         self._send(messages.Protect(id=snapshot.lineage.number, pid=inside))
 
     def new_user(self) -> int:
-        """Return the number of a fork of a sandbox."""
+        """Return the number for a fork of a sandbox, a new user of a lineage."""
         return next(self._numbers)
 
     def begin_session(self, guest: Guest, user: int) -> None:
-        """Let a copy that is to serve a ``user`` begin a session of that user's."""
+        """Let a copy that will serve a ``user`` begin an OS session of that user's."""
         inside = self._pids.inside(guest.pid or NO_PROCESS)
         self._send(messages.BeginSession(id=guest.lineage.number, pid=inside, user=user))
 
     def keep_only(
         self, lineage: Lineage, user: int, pids: Iterable[int], others: Iterable[int] = ()
     ) -> None:
-        """Have all processes in a user's sessions killed but these and ``others``."""
+        """Have all processes in a user's OS sessions killed, except these and ``others``."""
         self._send(
             messages.KeepOnly(
                 id=lineage.number,
@@ -286,7 +301,7 @@ class Zygote:
     def narrow(
         self, guest: Guest, plan: messages.Plan, ticket: int, *, rulesets: int, fork: bool = False
     ) -> None:
-        """Have the locks of a narrower plan made for a copy; ``Narrowed`` says what came of it."""
+        """Have the locks of a narrower plan made for a copy; the zygote answers ``Narrowed``."""
         number = guest.lineage.number
         self._send(
             messages.Narrow(
@@ -300,47 +315,47 @@ class Zygote:
         )
 
     def serves(self, guest: Guest) -> None:
-        """Record a snapshot that is to serve: its end is told by ``Reaped`` from now on."""
+        """Record a copy that will serve, so that ``Reaped`` reports its end from now on."""
         if guest.pid is not None:
             self._pids.serves(guest.pid)
 
     def end_forks(self, forks: tuple[int, ...], left: Callable[[], None]) -> None:
-        """Have what descends from these forks ended; ``left`` is called when it is."""
+        """Have all that descends from these forks ended; ``left`` is called when that is done."""
         for number in forks:
             self._forks.pop(number, None)
             lineage = self._lineages.pop(number, None)
-            own = lineage.mounts if lineage is not None else ""
-            if own and (memory := self._shared_memory.pop(own, None)) is not None:
+            mounts = lineage.mounts if lineage is not None else ""
+            if mounts and (memory := self._shared_memory.pop(mounts, None)) is not None:
                 memory.close()
         number = next(self._numbers)
-        self._leaving[number] = left
+        self._on_forks_ended[number] = left
         self._send(messages.EndForks(id=number, forks=forks))
 
     def shared_memory(self, lineage: Lineage) -> SharedMemory | None:
-        """Return the /dev/shm of a guest and its copies, where they have one."""
+        """Return the /dev/shm of a guest and its copies, or None."""
         return self._shared_memory.get(lineage.mounts)
 
     def refresh(self, done: Callable[[str], None]) -> None:
-        """Have layers forget what they have looked up; ``done`` gets why that failed, or nothing.
+        """Have layers forget what they looked up; ``done`` is called with why that failed, or "".
 
-        It is not called when the zygote is lost.
+        It is not called if the zygote is lost.
         """
         number = next(self._numbers)
-        self._refreshing[number] = done
+        self._on_refreshed[number] = done
         self._send(messages.Refresh(id=number))
 
     def check(self) -> None:
-        """Have the zygote show that it does not hang, or be replaced."""
+        """Make sure that the zygote answers. If it hangs its users hear later that it is lost."""
         if not self._unobeyed:
             self._send(messages.Ping())
 
     # --- from the zygote ----------------------------------------------------------------------
 
     def read_rest(self) -> None:
-        """Take what it has said until now, and wait for nothing.
+        """Read and act on what the zygote has sent by now, without waiting for more.
 
-        The loop calls this, too: what it saw here may have been read meanwhile, since whoever is
-        called before may read the rest. Our end waits ``SENDING`` seconds for what does not come.
+        The event loop calls this, too. It polls first, because what made the socket readable may
+        have been read by an earlier callback, and a read would then wait (``SENDING`` seconds).
         """
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
@@ -357,11 +372,11 @@ class Zygote:
         self._lose(ENDED)
 
     def _lose(self, why: str) -> None:
-        """Kill what is left of it, and tell its users."""
+        """Kill what is left of the zygote, and tell its users."""
         self.kill()
         for user in tuple(self.users):
             user.on_zygote_lost(why)
-        self._all_left()
+        self._call_all_left()
 
     def _receive(self) -> bytes:
         try:
@@ -369,7 +384,7 @@ class Zygote:
         except OSError:
             return b""
         for pidfd in pidfds:
-            os.set_inheritable(pidfd, False)  # `recv_fds` does not pass on its flags
+            os.set_inheritable(pidfd, False)  # `recv_fds` can't pass MSG_CMSG_CLOEXEC
         self._pidfds += pidfds
         return data
 
@@ -387,9 +402,9 @@ class Zygote:
             case messages.Sessions(id=number, sessions=sessions):
                 self._lineages.get(number, Lineage()).sessions = sessions
             case messages.ForksEnded(id=number):
-                self._leaving.pop(number, _ignore)()
+                self._on_forks_ended.pop(number, _ignore)()
             case messages.Refreshed(id=number, failure=failure):
-                self._refreshing.pop(number, _ignore)(failure)
+                self._on_refreshed.pop(number, _ignore)(failure)
             case messages.Obeyed():
                 self._on_obeyed()
             case _:
@@ -398,7 +413,7 @@ class Zygote:
     def _take_descriptor(
         self, message: messages.SeenFolder | messages.Listening | messages.OwnNetwork
     ) -> None:
-        """Keep what a zygote sends once, with a descriptor; without one there is nothing."""
+        """Keep the descriptor that came with a message. It may be missing if we have too many."""
         if not self._pidfds:
             return
         match message:
@@ -416,14 +431,15 @@ class Zygote:
             user.on_zygote(message)
 
     def _on_forked(self, message: messages.Forked, pidfd: int | None) -> None:
-        """Learn which process a guest is."""
+        """Note which process a guest is."""
         guest = self._forks.pop(message.id, None)
         if self._namespace and pidfd is None:
-            # No descriptors are left, and the number alone is not ours: it is ended.
+            # We have no descriptors left, and without a pidfd the pid can't be translated: end the
+            # guest.
             self._send(messages.KeepOnly(id=message.id, user=message.id, pids=()))
             return
         pid = self._pids.forked(message.pid, pidfd)
-        if guest is None or guest.ended:  # it was replaced before its pid was known
+        if guest is None or guest.ended:  # the guest was replaced before its pid was known
             kill(pid, pidfd)
         else:
             guest.pid, guest.pidfd, guest.session = pid, pidfd, pid
@@ -432,20 +448,21 @@ class Zygote:
             guest.lineage.namespace = self._namespace
             self._lineages[message.id] = guest.lineage
 
-    def _all_left(self) -> None:
-        leaving, self._leaving = self._leaving, {}
+    def _call_all_left(self) -> None:
+        leaving = self._on_forks_ended
+        self._on_forks_ended = {}
         for left in leaving.values():
             left()
 
-    # --- its end ------------------------------------------------------------------------------
+    # --- the zygote's end ---------------------------------------------------------------------
 
     def end(self) -> bool:
-        """Have it kill its guests, remove their folder and go; return whether that is done.
+        """Have the zygote kill its guests, remove their folder and exit; return whether it did.
 
-        One that can't kill them in time is killed, which ends them too, and leaves the folder to
-        the caller. If that is not done in time either, the folder is left to the reaper, or to
-        whoever starts next: a guest that no signal ends may keep it locked. A zygote that only has
-        much to remove is left to it.
+        A zygote that can't kill them in time is killed, which ends them too, and leaves the folder
+        to the caller. If that takes too long as well, the folder is left to the reaper, or to
+        whatever starts next: a guest that no signal ends may keep it locked. A zygote that only has
+        much to remove goes on by itself.
         """
         self.hang_up()
         return self.wait()
@@ -456,17 +473,17 @@ class Zygote:
         with contextlib.suppress(OSError):
             self._reactor.unwatch(self._sock.fileno())
             self._sock.shutdown(socket.SHUT_WR)
-        self._all_left()
+        self._call_all_left()
 
     def wait(self) -> bool:
-        """Wait for what ``hang_up`` began; any thread may."""
+        """Wait for the end that ``hang_up`` began. May be called from any thread."""
         if self.closed:
             return True
         done = False
         if self._exited(PATIENCE, or_hung_up=True):
             done = self._exited(REMOVAL)
         else:
-            # All has ended when its reaper has: then the folder is nobody's.
+            # When the reaper has ended all guests have, and nobody uses the folder any more.
             done = not self._namespace and self._ended_by(signal.SIGTERM, ENDING)
             if not done:
                 self.kill()
@@ -474,9 +491,9 @@ class Zygote:
         return done
 
     def quit(self) -> bool:
-        """Have it kill its guests and go, and leave their folder as it is, for another zygote's.
+        """Have the zygote kill its guests and exit, but leave their folder for the next zygote.
 
-        Return whether it could: one that can't in time is killed.
+        Return False if it could not in time and was killed.
         """
         self._send(messages.Quit())
         if self._exited(PATIENCE):
@@ -486,8 +503,8 @@ class Zygote:
         return False
 
     def kill(self) -> bool:
-        """Kill it, and its guests with it; return whether it has gone."""
-        # Its reaper, where there is one, is asked first: that kills it and sees to its guests.
+        """Kill the zygote, and its guests with it; return whether it is gone."""
+        # SIGTERM asks its reaper, if there is one, to kill the zygote and wait for its guests.
         asking = () if self._namespace else (signal.SIGTERM,)
         gone = any(self._ended_by(number) for number in (*asking, signal.SIGKILL))
         self._release()
@@ -499,18 +516,23 @@ class Zygote:
         return self._exited(seconds)
 
     def _exited(self, seconds: float, *, or_hung_up: bool = False) -> bool:
-        """Wait until it has exited; its end of the socket is closed when its guests are gone."""
+        """Wait until the zygote has exited; return whether it has.
+
+        With ``or_hung_up`` this also returns True when the zygote has closed its end of the socket,
+        which it does when its guests are gone.
+        """
         try:
             fd = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return True
-        poll, deadline = select.poll(), time.monotonic() + seconds
+        poll = select.poll()
+        deadline = time.monotonic() + seconds
         poll.register(fd, select.POLLIN)
         if or_hung_up:
             poll.register(self._sock, select.POLLIN)
         try:
-            while (left := deadline - time.monotonic()) > 0:
-                ready = [number for number, _ in poll.poll(left * 1000)]
+            while (seconds_left := deadline - time.monotonic()) > 0:
+                ready = [number for number, _ in poll.poll(seconds_left * 1000)]
                 if fd in ready:
                     with contextlib.suppress(ChildProcessError):
                         os.waitpid(self.pid, 0)
@@ -543,37 +565,40 @@ def _ignore(*_: object) -> None: ...
 
 
 def first_frame(prepare: messages.Prepare) -> messages.Prepare:
-    """Return what a zygote is told first of all: the policy, and nothing of a session."""
-    # Found now, not when it was planned: the user may have made a folder anew since.
+    """Return the first message of a zygote: the policy's part, and nothing of a session."""
+    # The mounts are identified now and not in the plan, because the user may have made a folder
+    # anew since.
     mounts = tuple(map(identity, prepare.plan.mounted))
     return replace(prepare, inputs={}, launch=None, mounts=mounts)
 
 
-def _tell(sock: socket.socket, first: messages.Prepare) -> None:
+def _send_first(sock: socket.socket, first: messages.Prepare) -> None:
     """Send a zygote its first frame.
 
-    One that sees the guests' folder as a mount of its own can empty it, and no more: what that lies
-    in comes along, the private folder and what has that. Guests never have them
+    A zygote in namespaces sees the guests' folder as a mount of its own, which it can empty but not
+    remove. So it gets descriptors of the two folders above as well. Guests never have these
     (``close_inherited``).
     """
     if "namespaces" not in first.plan.locks:
         _send(sock, first)
         return
-    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # as in ``_send``
-        above = list[int]()
+    with contextlib.suppress(OSError), contextlib.ExitStack() as folders:  # as in ``_send``
+        descriptors = list[int]()
         for folder in list(Path(first.scratch).parents)[:2]:
-            above.append(os.open(folder, _FOLDER))
-            opened.callback(os.close, above[-1])
-        _send(sock, first, above)
+            descriptors.append(os.open(folder, _FOLDER))
+            folders.callback(os.close, descriptors[-1])
+        _send(sock, first, descriptors)
 
 
 def _send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> None:
-    """Send a message; one that is gone is seen by its hanging up, after what it said.
+    """Send a message to a zygote.
 
-    One that has not read for long (``spawn.SENDING``) is hung up on: nothing that is sent after a
-    part of a frame would be understood.
+    If the zygote is gone nothing is raised: its messages are read first, then the end of its
+    socket. If it has not read for long (``spawn.SENDING``), the socket is shut down, because
+    nothing after a partial frame could be understood.
     """
-    frame, sent = bytes(frames.encode(message)), 0
+    frame = bytes(frames.encode(message))
+    sent = 0
     try:
         if fds:
             sent = socket.send_fds(sock, [frame], fds)
@@ -586,7 +611,7 @@ def _send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> No
 
 
 def place_of(prepare: messages.Prepare) -> messages.SessionSetup:
-    """Return what of it is for guests alone."""
+    """Return the fields of ``prepare`` that only guests get."""
     names = (name for name in messages.SessionSetup.__struct_fields__ if name != "seed")
     return messages.SessionSetup(**{name: getattr(prepare, name) for name in names})
 
@@ -595,7 +620,7 @@ def place_of(prepare: messages.Prepare) -> messages.SessionSetup:
 
 
 def kill(pid: int, pidfd: int | None) -> None:
-    """Kill a process, by its descriptor if there is one, which is closed; harmless when gone."""
+    """Kill a process, by its pidfd if that is given, which is closed. Ignore one that is gone."""
     with contextlib.suppress(ProcessLookupError):
         if pidfd is None:
             os.kill(pid, signal.SIGKILL)
@@ -605,9 +630,10 @@ def kill(pid: int, pidfd: int | None) -> None:
 
 
 def kill_session(session: int) -> None:
-    """Kill whatever is in a guest's session: with the zygote went who knew its descendants.
+    """Kill all processes in a guest's OS session.
 
-    No other session has its number while anything is in it (setsid(2)).
+    This is for the case that the zygote is gone, which knew the guest's descendants. No other
+    session has this number while a process is in it (setsid(2)).
     """
     for entry in os.scandir("/proc") if session > 0 else ():
         with contextlib.suppress(ValueError, OSError):
@@ -615,12 +641,12 @@ def kill_session(session: int) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
-#: What is said of a guest that ended itself, as by ``os._exit``; its status follows.
+#: The reason for a guest that ended itself, for example by ``os._exit``; its status follows.
 EXITED: Final = "it exited with status "
 
 
 def exit_reason(status: int) -> str:
-    """Return what a status of wait(2) means."""
+    """Return what a status of wait(2) means, as users see it."""
     if os.WIFSIGNALED(status):
         number: Any = os.WTERMSIG(status)
         if number in signal.valid_signals() and number < signal.SIGRTMIN:
@@ -629,14 +655,15 @@ def exit_reason(status: int) -> str:
     return f"{EXITED}{os.waitstatus_to_exitcode(status)}"
 
 
-# --- where supervisors have zygotes from ------------------------------------------------------
+# --- sources of zygotes -----------------------------------------------------------------------
 
 
 class SharedZygote:
-    """One zygote of which several supervisors have their guests; another when it has ended.
+    """A zygote that several supervisors share, and another one when it has ended.
 
-    It prepares for ``prepare``; what a supervisor has for itself goes along with each fork.
-    ``of_one`` says that these are a session and its forks, who share a network.
+    It is started with ``prepare``; what one supervisor has for itself goes with each fork.
+    ``of_one`` says that the supervisors are those of a session and its forks, which share a
+    network.
     """
 
     def __init__(
@@ -647,21 +674,23 @@ class SharedZygote:
         *,
         of_one: bool = False,
     ) -> None:
-        # Under a list, and with ports, no two sessions of a pool have one zygote.
+        # With listed hosts or with ports, no two sessions of a pool share a zygote.
         if not (of_one or prepare.plan.neighbours or prepare.plan.serves):
-            # Sockets by which the programs of one would reach those of another.
+            # By these sockets the programs of one session could reach those of another.
             plan = replace(prepare.plan, loopback=False, local_sockets=False)
             prepare = replace(prepare, plan=plan)
-        self._reactor, self._spawn, self._prepare = reactor, spawn, prepare
+        self._reactor = reactor
+        self._spawn = spawn
+        self._prepare = prepare
         self._zygote: Zygote | None = None
 
     @property
     def zygote(self) -> Zygote | None:
-        """The one that there is, or None."""
+        """The present zygote, or None."""
         return None if self._zygote is None or self._zygote.closed else self._zygote
 
     def warm(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...] = ()) -> Zygote:
-        """Return the zygote; start one whose guests know these tools and folders of packages.
+        """Return the zygote. If there is none, start one with these tools and package folders.
 
         Raises OSError.
         """
@@ -671,17 +700,18 @@ class SharedZygote:
         return zygote
 
     def close(self) -> Zygote | None:
-        """Hang up on the zygote, which ends with all guests; return it to be waited for."""
-        zygote, self._zygote = self.zygote, None
+        """Tell the zygote to end with all its guests; return it, so that it can be waited for."""
+        zygote = self.zygote
+        self._zygote = None
         if zygote is not None:
             zygote.hang_up()
         return zygote
 
 
 class Standing(NamedTuple):
-    """A zygote that was told its policy before there was a session.
+    """A zygote that was prepared before there was a session.
 
-    Its guests, if it has any: one that is not heard yet, and a spare one.
+    ``guests`` are a guest whose messages have not been read yet and a spare guest, or None.
     """
 
     zygote: Zygote
@@ -689,11 +719,11 @@ class Standing(NamedTuple):
 
 
 class ZygoteSource:
-    """Where one supervisor has its zygotes from: its own, or a part in a shared one.
+    """The source of one supervisor's zygotes: its own ones, or a share in a ``SharedZygote``.
 
-    For a part, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
-    called when the supervisor has ended and nothing is left of them. ``ahead`` returns a zygote
-    that was told just this already, if there is one.
+    For a share, ``place`` is what the supervisor's guests have for themselves, and ``on_left`` is
+    called when the supervisor has ended and nothing of its guests is left. ``ahead`` returns a
+    zygote that was already prepared with the same message, or None.
     """
 
     def __init__(
@@ -704,44 +734,48 @@ class ZygoteSource:
         on_left: Callable[[], None] | None = None,
         ahead: Callable[[messages.Prepare], Standing | None] | None = None,
     ) -> None:
-        self._reactor, self._spawn = reactor, spawn
+        self._reactor = reactor
+        self._spawn = spawn
         self._ahead = ahead
         self._guests: tuple[Guest, SpareGuest] | None = None
-        self._place, self._on_left = place, on_left
+        self._place = place
+        self._on_left = on_left
         self._user: ZygoteUser | None = None
         self._forks: list[int] = []
 
     @property
     def is_shared(self) -> bool:
-        """Whether others have guests of the same zygotes."""
+        """Whether other supervisors have guests of the same zygotes."""
         return self._on_left is not None
 
     def get(self, prepare: messages.Prepare, user: ZygoteUser) -> Zygote:
-        """Return a zygote that prepares for this, or has. Raises OSError."""
+        """Return a zygote that is prepared with this message, or will be. Raises OSError."""
         if isinstance(self._spawn, SharedZygote):
             zygote = self._spawn.warm(prepare.tools, prepare.paths)
-        elif self._ahead is not None and (found := self._ahead(prepare)) is not None:
-            zygote, self._guests = found
+        elif self._ahead is not None and (standing := self._ahead(prepare)) is not None:
+            zygote, self._guests = standing
         else:
             zygote = Zygote(self._reactor, self._spawn, prepare)
         zygote.users.append(user)
-        self._user, self._forks = user, []
+        self._user = user
+        self._forks = []
         return zygote
 
     def take_guests(self) -> tuple[Guest, SpareGuest] | None:
-        """Return, once, the guests that a zygote had before there was a session."""
-        guests, self._guests = self._guests, None
+        """Return the guests that a zygote had before there was a session. Return them once."""
+        guests = self._guests
+        self._guests = None
         return guests
 
     def fork(self, zygote: Zygote, guest: Guest) -> None:
-        """Have the supervisor's next guest forked."""
+        """Have a guest of the supervisor forked from a zygote."""
         zygote.fork(guest, place=self._place)
         self._forks.append(guest.lineage.number)
 
     def leave(self, zygote: Zygote) -> bool:
-        """End the supervisor's guests, and leave their folder for those of another zygote.
+        """End the supervisor's guests, but leave their folder for those of another zygote.
 
-        Return whether that is done, or asked of a zygote that is there to do it.
+        Return whether that is done, or was asked of a shared zygote.
         """
         if self._on_left is None:
             return zygote.quit()
@@ -749,12 +783,15 @@ class ZygoteSource:
         return True
 
     def end(self, zygote: Zygote) -> bool:
-        """End the supervisor's guests; return whether they and their folder are gone by now."""
+        """End the supervisor's guests; return whether they and their folder are gone already.
+
+        A shared zygote goes on. Its guests end later, and then ``on_left`` is called.
+        """
         if self._on_left is None:
             return zygote.end()
         if self._user in zygote.users:
             zygote.users.remove(self._user)
-        if zygote.closed:  # they went with it
+        if zygote.closed:  # its guests ended with it
             self._reactor.call_later(0, self._on_left)
         else:
             zygote.end_forks(tuple(self._forks), self._on_left)

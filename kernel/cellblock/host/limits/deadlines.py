@@ -1,4 +1,14 @@
-"""The clock's limits on a request: silence, timeout, how long an interrupt may take."""
+"""The limits on a request that the clock sets: silence, the timeout, and time for an interrupt.
+
+``host.session.requests`` has one ``Deadlines`` for the main shell's requests, and one for each
+request of a subshell::
+
+    sent ──▶ SILENCE without a sign of the guest ──▶ guest is replaced ("silent")
+     │
+     ├──▶ the timeout, or another limit (over) ──▶ interrupt ──▶ GRACE ──▶ guest is replaced
+     │
+     └──▶ the user interrupts (interrupted) ──▶ DEAF_GRACE, if it never began ──▶ replaced
+"""
 
 from __future__ import annotations
 
@@ -16,46 +26,47 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Why
 
 
-#: Seconds that an interrupted cell has to end before it is killed for the limit it is over.
+#: Seconds that a cell has to end after it was interrupted for a limit. Then it is killed.
 GRACE: float = 2.0
 #: Seconds without a sign of life after which a request that was read counts as stolen.
 SILENCE: Final = 4.0
-#: Seconds that an idle guest takes to take a request up.
+#: Seconds that an idle guest needs to take up a request, at most.
 TAKE_UP: Final = 0.05
-#: Seconds that an interrupted request has that was never taken up, or can't be interrupted.
+#: Seconds after a user's interrupt within which the request must begin and be interruptible.
 DEAF_GRACE: Final = 3.0
 #: Seconds that completion and inspection may take.
 QUERY_TIMEOUT: Final = 10.0
 
 
 class TimedRequest(Protocol):
-    """A request with deadlines."""
+    """A request with deadlines: ``InFlight`` of ``host.session.requests``."""
 
-    #: The subshell that it is for; 0 is the main shell.
+    #: The subshell that the request is for; 0 is the main shell.
     subshell: int
-    #: Its own timeout, where it has one.
+    #: The request's own timeout, or None.
     seconds: float | None
-    #: The guest says that it has read it and is busy with something else.
+    #: Whether the guest reported that it read the request, but is busy with something else.
     acknowledged: bool
-    #: It was interrupted before it began, and the guest was interrupted to make way for it.
+    #: Whether the request was interrupted before it began, and the guest was then interrupted to
+    #: end a task that kept it from beginning.
     made_way: bool
-    #: The limit that it was interrupted for.
+    #: The limit that the request was interrupted for.
     over: Why | None
 
     @property
     def began(self) -> bool:
-        """Whether the guest has taken it up."""
+        """Whether the guest has taken the request up."""
 
     @property
     def runs_code(self) -> bool:
-        """Whether it runs a cell's code: a query does not."""
+        """Whether the request runs a cell's code; a query does not."""
 
     def stopped(self, why: Why) -> Stopped:
-        """Return how it ended that is over a limit."""
+        """Return the outcome of the request if it exceeded a limit."""
 
 
 class TimedGuests(Protocol):
-    """Has the guest that is interrupted, and replaces it."""
+    """The supervisor: has the guest that is interrupted, and replaces it."""
 
     @property
     def guest(self) -> Guest | None:
@@ -65,18 +76,19 @@ class TimedGuests(Protocol):
         """Interrupt the guest."""
 
     def replace(self, stopped: Stopped) -> None:
-        """Kill the guest; another takes over."""
+        """Kill the guest; a copy takes over, or a new guest."""
 
 
 R = TypeVar("R", bound=TimedRequest)
 
 
 class Deadlines(Generic[R]):
-    """Interrupts and kills by the clock: silence, the timeout, how long an interrupt may take.
+    """Interrupts and kills one request at a time by the clock.
 
-    A cell's timeout is one deadline, which stands still while the user is asked. ``stop_holding``
-    has the guest heard though front ends are behind; ``abandon`` gets a query that takes too long.
-    What runs in a subshell can't be interrupted: without ``interrupts`` it is killed at once.
+    A cell's timeout stands still while the user is asked something. ``stop_holding`` has the guest
+    listened to even if front ends are behind. ``abandon`` is called with a query that takes too
+    long. Requests in subshells can't be interrupted: with ``interrupts=False`` they are killed at
+    once.
     """
 
     def __init__(
@@ -89,20 +101,25 @@ class Deadlines(Generic[R]):
         *,
         interrupts: bool = True,
     ) -> None:
-        self._reactor, self._clock, self._supervisor = reactor, clock, supervisor
-        self._stop_holding, self._abandon = stop_holding, abandon
+        self._reactor = reactor
+        self._clock = clock
+        self._supervisor = supervisor
+        self._stop_holding = stop_holding
+        self._abandon = abandon
         self._interrupts = interrupts
         #: Seconds that a cell may run; None is no limit.
         self.timeout: float | None = None
         self._timers: list[Timer] = []
-        #: Seconds left of the timeout, when they were last counted, and the timer while they run.
-        self._left, self._counted = 0.0, 0.0
+        #: Seconds left of the timeout, when they were counted last, and their timer; None while the
+        #: timeout stands still.
+        self._left = 0.0
+        self._counted = 0.0
         self._limit: Timer | None = None
 
     def sent(self, request: R) -> None:
-        """Begin: a request goes to a guest, which may be its second."""
+        """Begin to watch a request that is sent to a guest, perhaps not for the first time."""
         self.stop()
-        request.made_way = False  # an interrupt before this was not for the guest that gets it
+        request.made_way = False  # an earlier interrupt went to another guest
         if request.runs_code:
             self._later(SILENCE, lambda: self._check_silence(request))
             self._left = self._seconds(request) or 0.0
@@ -112,24 +129,25 @@ class Deadlines(Generic[R]):
             self._later(seconds, lambda: self._abandon(request))
 
     def pause(self) -> None:
-        """Stop counting: a user was asked, whose time is not the cell's."""
+        """Stop the timeout: the user is asked, and the user's time is not the cell's."""
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None
             self._left = max(0.0, self._left - (self._clock() - self._counted))
 
     def resume(self, request: R) -> None:
-        """Go on counting: there is an answer, or none is waited for any more."""
+        """Let the timeout go on: the user has answered, or no answer is awaited any more."""
         if self._seconds(request) is not None and self._limit is None:
             self._counted = self._clock()
             due = self._reactor.call_later(self._left, lambda: self.over(request, "timeout"))
             self._limit = due
 
     def interrupted(self, request: R) -> None:
-        """Interrupt for the user, and give the request some time; a question of its is withdrawn.
+        """Interrupt a request for the user, and give it some time; its question is withdrawn.
 
-        One that has not begun is interrupted when it does. Before that, only a task that keeps the
-        guest from it is; should that come so late that it hits the cell, the guest says so.
+        A request that has not begun is interrupted when it begins. Before that, the guest is
+        interrupted after ``TAKE_UP`` seconds, to end a task that keeps it from beginning. If that
+        interrupt comes so late that it hits the cell instead, the guest reports so in ``Began``.
         """
         self._later(DEAF_GRACE, lambda: self._give_up_deaf(request))
         if request.runs_code:
@@ -145,7 +163,7 @@ class Deadlines(Generic[R]):
             self._supervisor.interrupt()
 
     def over(self, request: R, why: Why) -> None:
-        """Interrupt what is over a limit; kill it if it does not give way."""
+        """Interrupt a request that exceeded a limit; kill its guest if it does not end in time."""
         if not self._interrupts:
             self._supervisor.replace(replace(request.stopped(why), of=request.subshell))
         elif request.over is None:
@@ -155,7 +173,7 @@ class Deadlines(Generic[R]):
             self._later(GRACE, lambda: self._supervisor.replace(request.stopped(why)))
 
     def stop(self) -> None:
-        """Watch nothing: the request has ended, or its guest has."""
+        """Stop watching: the request has ended, or its guest has."""
         for timer in (*self._timers, *filter(None, [self._limit])):
             timer.cancel()
         self._timers.clear()
@@ -168,18 +186,19 @@ class Deadlines(Generic[R]):
         self._timers.append(self._reactor.call_later(seconds, action))
 
     def _check_silence(self, request: R) -> None:
-        """Tell a guest that never got its request from one that is merely slow to take it up."""
+        """Replace a guest that has read a request and shows no sign of it."""
         guest = self._supervisor.guest
         if request.began or guest is None:
             return
         if guest.held or guest.unread() or request.acknowledged:
-            # Nobody listens to it, or a task or a thread keeps its main thread. The user can
-            # interrupt.
+            # The guest is not listened to, or has not read the request, or a task or thread keeps
+            # its main thread busy. That may go on; the user can interrupt it.
             self._later(SILENCE, lambda: self._check_silence(request))
         else:
             self._supervisor.replace(Stopped("silent", "a request vanished on its way"))
 
     def _give_up_deaf(self, request: R) -> None:
+        """Replace a guest that interrupts did not reach."""
         guest = self._supervisor.guest
         if not request.began or (guest is not None and guest.ignores_interrupts()):
             self._supervisor.replace(Stopped("silent", "it did not react to an interrupt"))

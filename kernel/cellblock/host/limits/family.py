@@ -1,4 +1,12 @@
-"""The processes that a guest has started, and what they take together."""
+"""The family of a guest: the processes that it has started, and what they use together.
+
+``monitor`` asks for their processor time and memory. A fork shares its parent's pages, so what the
+processes show can't simply be added up. There are three ways to a sum, the cheaper ones first:
+
+1. ``held``: an upper bound. When the sum was last known, plus all pages given since.
+2. ``check``: a thread asks the OS kernel now and then, in case ``held`` misses something.
+3. ``measured``: the OS kernel is asked at once, if ``held`` is too much.
+"""
 
 from __future__ import annotations
 
@@ -30,39 +38,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
 
-#: Bytes in memory of processes whose pages are asked for at once: two seconds. Pages that were
-#: only read are in no process's memory, but in its page tables: a byte of these counts as so many.
+#: Bytes of resident memory of processes about whose pages the OS kernel is asked at once, which
+#: takes two seconds. Pages that were only read are in no process's memory, but in its page tables:
+#: a byte of these counts as ``_TABLES`` bytes.
 MOST_WALKED: Final = 64 << 30
 _TABLES: Final = 64
-#: Seconds that the host's loop waits for what ``measured`` asks.
+#: Seconds that the event loop waits for the answer to ``measured``.
 MEASURE_TIMEOUT: Final = 3.0
-#: Readings of what processes share until one is taken in which hardly any comes or goes, and
-#: seconds from which there is no other.
+#: Readings of shared pages, at most, until one is found during which no process comes or goes; and
+#: seconds after which no other reading begins.
 READINGS: Final = 8
 READING_TIME: Final = 1.0
 #: Seconds between checks of what processes hold together, at least; and how many times as long as
-#: the last one took.
+#: the last check took.
 CHECK_PACE: Final = 1.0
 CHECK_PART: Final = 10
 
 
 class _State(NamedTuple):
-    """A guest and its others at one moment, and how many huge pages the machine had given."""
+    """A guest and its family at one moment, and how many huge pages the machine had given then."""
 
     processes: Mapping[int, ProcessStat]
     huge: int
 
     def has(self, pid: int, process: ProcessStat) -> bool:
-        """Whether this process, not another of its number, lived at that moment."""
-        found = self.processes.get(pid)
-        return found is not None and found.began == process.began
+        """Whether this process lived at that moment, and not another one with the same pid."""
+        process_then = self.processes.get(pid)
+        return process_then is not None and process_then.began == process.began
 
     def given_since(self, earlier: _State) -> int:
-        """Return at most how many bytes the processes were given since an earlier state.
+        """Return how many bytes the processes were given since an earlier state, at most.
 
-        What processes were given that have ended counts if they were waited for: they may have
-        shared their memory with who waited (vfork(2)). What those had at the earlier state is
-        known already.
+        Pages given to processes that have ended count if those were waited for, because they may
+        have shared their memory with the process that waited (vfork(2)). What they had at the
+        earlier state is known already.
         """
         pages = waited = 0
         for pid, process in self.processes.items():
@@ -77,37 +86,40 @@ class _State(NamedTuple):
         return (pages + max(0, waited - ended)) * PAGE + (self.huge - earlier.huge) * huge_size()
 
 
-#: What a guest and its others had together, and the state then.
+#: The bytes that a guest and its family had together, and the state then.
 _Known = tuple[int, _State]
 
 
 class _SharesRead(NamedTuple):
-    """Bytes of private pages of a guest and its others, each page divided by who has it."""
+    """Bytes of private pages of a guest and its family."""
 
+    #: The sum of all shares: a page that n processes have counts as an n-th for each.
     share: int
-    #: Those that only one of the others has: at least so many.
+    #: Bytes that only a single process of the family has, at least.
     alone: int
-    #: Those of others that came or went meanwhile: at most so many.
+    #: Bytes of processes of the family that came or went meanwhile, at most.
     passed: int
 
 
 class _Checked(NamedTuple):
-    """What a check has found: what was known ``before`` it, and ``after``; None is no answer."""
+    """The result of a check: what was known before it, and what is known after."""
 
     before: _Known | None
+    #: None if the OS kernel gave no answer.
     after: _Known | None
-    #: By ``time.monotonic``.
+    #: When the check began and ended (``time.monotonic``).
     began: float
     ended: float
 
 
 class Family:
-    """The processes that a guest has started, where its policy lets it; read anew every time.
+    """The processes that the guest ``pid`` has started, if its policy lets it.
 
-    They are found as descendants of the guest's parent, the zygote, to whom orphans come. Of those
-    that it has they are the ones that ``holds`` says are in a session of the guest's, and whatever
-    descends from one of them. What ``others`` are is not the guest's: its forks are in its session,
-    too. ``orphans_cpu`` returns the seconds of those that the zygote waited for.
+    They are looked up anew every time, among the descendants of the guest's parent: the zygote, to
+    which orphans come. The family are those of the zygote's children that are in an OS session of
+    the guest, as ``holds`` says, and whatever descends from one of them. The pids that ``others``
+    returns are left out: forks of the guest, which are in its session, too. ``orphans_cpu`` returns
+    the processor seconds of orphans for which the zygote waited.
     """
 
     def __init__(
@@ -117,23 +129,26 @@ class Family:
         orphans_cpu: Callable[[], float] = float,
         holds: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        self.pid, self._others, self._orphans_cpu = pid, others, orphans_cpu
+        self.pid = pid
+        self._others = others
+        self._orphans_cpu = orphans_cpu
         self._holds = holds
         own = process_stat(pid)
         self._session = own.session if own else 0
         self._stats = StatReader()
         #: Each process as it was when its stat could last be read.
         self._last: dict[int, ProcessStat] = {}
-        #: Each process when it was last looked at, and the time of all that were waited for then.
+        #: Each process at the last call of ``cpu``, and the seconds of all that had been waited for
+        #: by then.
         self._seen: dict[int, ProcessStat] = {}
         self._waited = 0.0
-        #: Seconds of those that are gone, and that nobody waited for: their parent ignores the
-        #: ends of its children (sigaction(2), SA_NOCLDWAIT).
+        #: Seconds of processes that ended without being waited for, because their parent ignores
+        #: the ends of its children (sigaction(2), SA_NOCLDWAIT).
         self._unwaited = 0.0
-        #: The bytes that guest and others had together when that was last known, as the guest was
-        #: alone or the OS kernel was asked, and the state then. None until then.
+        #: The bytes that guest and family had together when that was last known for certain, and
+        #: the state then: the guest was alone, or the OS kernel was asked. None if never.
         self._known: _Known | None = None
-        #: The state when ``held`` was asked, and the bytes that the others showed.
+        #: The state at the last call of ``held``, and the bytes that the family showed then.
         self._state = _State({pid: own} if own else {}, huge_pages())
         self.shown = self.mapped = 0
         self._check = Reading[_Checked]()
@@ -145,16 +160,17 @@ class Family:
             self._known = memory.private, self._state
 
     def cpu(self) -> float:
-        """Return the seconds of all that live, and of all that have ended.
+        """Return the processor seconds of the whole family: of processes that live or have ended.
 
-        Whoever waits for a child takes over its time. What is gone since the last look, and is in
-        nobody's, was waited for by nobody; what it used after the last look is lost.
+        A process that waits for a child takes over the child's time. If a process is gone since the
+        last look and its time is in nobody else's, then nobody waited for it, and its time at that
+        look is kept here. What it used after that look is lost.
         """
         members = self._members()
         own = process_stat(self.pid)
         waited = sum(member.waited for member in members.values()) + self._orphans_cpu()
         waited += own.waited if own else 0
-        # The zygote waits for all, but the host hears of it later.
+        # The zygote waits for all its children, but the host hears of that later.
         zygote = own.parent if own else 0
         gone = sum(
             member.seconds
@@ -163,21 +179,22 @@ class Family:
         )
         if len(members) < MAX_PROCESSES:
             self._unwaited = max(0.0, self._unwaited + gone - (waited - self._waited))
-            self._seen, self._waited = members, waited
+            self._seen = members
+            self._waited = waited
         return sum(member.seconds for member in members.values()) + waited + self._unwaited
 
     def held(self, own: ProcessMemory, copies: Mapping[int, int] = MappingProxyType({})) -> int:
-        """Return at most how many bytes the others hold by themselves; ``own`` is the guest's.
+        """Return how many bytes the family holds beside the guest, at most.
 
-        A fork shares its parent's pages until either writes to them, so what each process shows
-        can't be added up. All of them together have no more than when it was last known, and the
-        pages that any of them was given since: one that is freed and given again counts again, up
-        to what each process shows. Where it was never known, they may have all that they show.
-        So may a process that came later and descends from one that has ended: what it has from
-        there was given to nobody who lives (``_stray``).
+        ``own`` is the guest's memory. A fork shares its parent's pages until either of them writes
+        to a page, so what each process shows can't be added up. All together hold no more than when
+        that was last known, plus the pages that any of them was given since. A page that is freed
+        and given again counts twice, up to what each process shows. If the sum was never known,
+        they may hold all that they show. So may a process that came later and descends from one
+        that has ended: its pages were given to a process that no longer lives (``_stray``).
 
-        ``copies`` are snapshots, and what each has from the guest of its time, which may have more
-        or less by now; ``undo_max_bytes`` bounds that. A copy waits: what it has besides counts.
+        ``copies`` are the guest's copies, with the bytes that each has from the guest. These don't
+        count here, because ``undo_max_bytes`` bounds them; what a copy has beyond that counts.
         """
         self._take_check()
         shown = stray = tables = extra = mapped = 0
@@ -190,7 +207,8 @@ class Family:
             if memory is None:
                 continue
             if pid in copies:
-                # Its page tables are of what it has from the guest, a 512th of that.
+                # A copy has page tables for what it has from the guest: a 512th of that, of which
+                # this allows twice as much.
                 had = copies[pid] + copies[pid] // 256
                 extra += max(0, memory.private + memory.tables - had)
                 continue
@@ -203,24 +221,27 @@ class Family:
         if (guest := process_stat(self.pid)) is not None:
             processes[self.pid] = guest
         now = self._state = _State(processes, huge_pages())
-        self.shown, self.mapped = extra + tables + shown + stray, mapped
+        self.shown = extra + tables + shown + stray
+        self.mapped = mapped
         bound = math.inf
         if self._known is not None:
             together, then = self._known
             bound = max(0, together + now.given_since(then) - own.private)
         if shown <= bound:
-            # All together have no more than all that they show. What programs were given counts
-            # for who waited for them: so this is known anew as long as that is too much.
+            # All together have no more than all that they show, so this is known for certain again.
+            # Pages given to programs count for the process that waited for them, so ``bound`` would
+            # grow for ever otherwise.
             self._known = own.private + shown + stray, now
         return extra + tables + int(min(shown, bound)) + stray
 
     def _stray(self, members: Mapping[int, ProcessStat]) -> set[int]:
-        """Return which ``members`` may have pages that were given to one that has ended since.
+        """Return the ``members`` that may have pages which were given to a process that has ended.
 
-        A fork has its parent's pages. Who was there when it was last known what all had has them
-        from then; who came later has them from its parent, unless that has ended (prctl(2) and
-        clone(2) are filtered, so that no other process is shown as its parent but the zygote), or
-        could not be read, so that what it was given lately is not known.
+        A fork has its parent's pages. For a process that lived when the sum was last known, those
+        pages are in that sum. A process that came later has them from its parent. But its parent
+        may have ended: then the zygote is shown as its parent (and no other process can be, because
+        prctl(2) and clone(2) are filtered). Or the parent's stat could not be read, so that it is
+        not known what the parent was given lately.
         """
         kept = {self.pid}
         for pid, member in members.items():  # parents come before their children
@@ -232,13 +253,14 @@ class Family:
     def measured(
         self, own: ProcessMemory, copies: Mapping[int, int], enough: int = 0
     ) -> int | None:
-        """Return how many bytes the others hold by themselves, as the OS kernel divides them.
+        """Return how many bytes the family holds beside the guest, as the OS kernel divides pages.
 
-        It is asked again while processes come and go, and what they hold may be more than
-        ``enough``. None where this user may not ask, as of processes that are not dumpable in no
-        user namespace of ours, and where it would take too long. It reads each page table, so ask
-        only when ``held``, which was asked just before, is too much. What snapshots share, too, is
-        divided among them and counts for less.
+        The OS kernel reads each page table for that. So call this only if ``held``, which must have
+        been called just before, returned too much. The kernel is asked again while processes come
+        and go and the sum may be more than ``enough``. Return None if that would take too long, or
+        if this user may not ask: of processes that are not dumpable, unless they are in a user
+        namespace of ours. A page that copies have as well is divided among them, too, and counts
+        for less.
         """
         memories = self._memories(copies)
         if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
@@ -253,14 +275,17 @@ class Family:
         return others + sum(each.tables for pid, each in memories.items() if pid != self.pid)
 
     def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
-        """Ask the OS kernel in a thread, now and then, for what ``held`` may not know.
+        """Ask the OS kernel in a thread, now and then, because ``held`` may miss something.
 
-        Processes can be given pages by one that shared their memory and has ended (vfork(2)). Call
-        it when ``held``, which was asked just before, is little and ``shown`` is too much.
+        Processes may have pages that were given to a process which shared their memory and has
+        ended (vfork(2)). Call this if ``held``, which must have been called just before, is little
+        and ``shown`` is too much.
         """
         if self._check.is_under_way or time.monotonic() < self._check_due:
             return
-        known, state, pids = self._known, self._state, self._lister(copies)
+        known = self._known
+        state = self._state
+        pids = self._lister(copies)
 
         def ask() -> _Checked:
             began = time.monotonic()
@@ -271,38 +296,42 @@ class Family:
         self._check.begin(ask)
 
     def _take_check(self) -> None:
-        """Learn what the last check has found, if it has ended."""
-        if (found := self._check.take()) is None:
+        """Take the result of the last check, if it has ended."""
+        if (checked := self._check.take()) is None:
             return
-        self._check_due = found.ended + max(CHECK_PACE, CHECK_PART * (found.ended - found.began))
-        # An answer that came after it was known in another way is no news.
-        if found.after is not None and found.before is self._known:
-            self._known = found.after
+        self._check_due = checked.ended + max(
+            CHECK_PACE, CHECK_PART * (checked.ended - checked.began)
+        )
+        # If the sum became known in another way meanwhile, the answer is outdated.
+        if checked.after is not None and checked.before is self._known:
+            self._known = checked.after
 
     def _memories(self, copies: Collection[int]) -> dict[int, ProcessMemory]:
-        """Return what the guest and each of the others shows."""
+        """Return the memory of the guest and of each process of the family, by pid."""
         pids = self._lister(copies)()
-        return {pid: found for pid in pids if (found := process_memory(pid)) is not None}
+        return {pid: memory for pid in pids if (memory := process_memory(pid)) is not None}
 
     def _lister(self, copies: Collection[int]) -> Callable[[], list[int]]:
-        """Return what lists the guest and the others, but for copies; any thread may call that."""
+        """Return a function that lists the guest and the family without copies, for any thread."""
         others = frozenset(self._others())
         return lambda: [self.pid, *(pid for pid in self._pids(others) if pid not in copies)]
 
     def _measure(
         self, own: ProcessMemory, pids: Callable[[], list[int]], enough: int = 0
     ) -> int | None:
-        """Return the private bytes of the others, each page once; None if that can't be asked.
+        """Return the private bytes of the family beside the guest, counting each page once.
 
-        It is an upper bound: see ``_read_shares``. That comes down to what there is when nobody
-        comes or goes, so the lowest of some readings counts.
+        This is an upper bound (``_read_shares``), which is exact if no process comes or goes during
+        a reading. So the lowest of several readings counts. Return None if this user may not ask.
         """
-        least, deadline = None, time.monotonic() + READING_TIME
+        least = None
+        deadline = time.monotonic() + READING_TIME
         known = dict[int, int]()
         for _ in range(READINGS):
-            if (found := self._read_shares(pids, known)) is None:
+            if (shares_read := self._read_shares(pids, known)) is None:
                 return None
-            others, passed = max(found.alone, found.share - own.private), found.passed
+            others = max(shares_read.alone, shares_read.share - own.private)
+            passed = shares_read.passed
             least = others + passed if least is None else min(least, others + passed)
             if not passed or least <= enough or time.monotonic() > deadline:
                 break
@@ -311,11 +340,12 @@ class Family:
     def _read_shares(
         self, pids: Callable[[], list[int]], known: dict[int, int]
     ) -> _SharesRead | None:
-        """Read the shares of the guest and the others; None if they can't be asked for.
+        """Read the shares of the guest and the family; return None if this user may not ask.
 
-        A page that n processes have counts as an n-th for each. So the shares of those are missing
-        that end before they are read, and of those that begin after the list was made. Their share
-        is what it was ``known`` to be in a reading before, or else no more than all that they show.
+        A page that n processes have counts as an n-th for each. So the shares are missing of
+        processes that end before they are read, and of those that begin after the list was made.
+        For these, the share that was ``known`` from an earlier reading counts, or else all that
+        they show.
         """
         share = alone = passed = 0
         before = _private(pids())
@@ -324,7 +354,8 @@ class Family:
                 return None
             share += parts.share
             alone += parts.alone * (pid != self.pid)
-            # Some counts of a process's pages are rough (proc(5)); who goes on may let go of some.
+            # Some counts of a process's pages are rough (proc(5)), and a process may let go of a
+            # few pages. So only a process that has lost more counts as one that ended.
             if private - parts.whole <= private // 8:
                 known[pid] = parts.share
             elif pid != self.pid:
@@ -340,14 +371,14 @@ class Family:
         return _SharesRead(share, alone, passed)
 
     def has_others(self, copies: Mapping[int, int]) -> bool:
-        """Whether anything of it lives besides the guest and its snapshots, ``copies``."""
+        """Whether any process of the family lives beside the guest and its ``copies``."""
         return any(pid not in copies for pid in self.pids())
 
     def _members(self) -> dict[int, ProcessStat]:
-        """Return what the processes besides the guest took, parents before their children.
+        """Return the stats of the processes beside the guest, parents before their children.
 
-        In this order the time of a child that is waited for meanwhile is in neither, or in its
-        parent's, never in both.
+        In this order, the time of a child that is waited for meanwhile may be missing in both its
+        parent's and its own, but never counts twice.
         """
         pids = self.pids()
         stats = self._stats.read(pids)
@@ -360,55 +391,61 @@ class Family:
         return members
 
     def _estimate(self, pid: int) -> ProcessStat | None:
-        """Return what a process took whose stat can't be read now; None when it is gone.
+        """Return the stat of a process whose stat can't be read now; None if the process is gone.
 
-        Its parent and its clock are read in other ways, and the rest is as it last was.
+        Its parent and processor time are read in other ways; the rest is as it was last read.
         """
-        parent, seconds = parent_of(pid), cpu_clock(pid)
+        parent = parent_of(pid)
+        seconds = cpu_clock(pid)
         if parent is None or seconds is None:
             return None
         last = self._last.get(pid, UNBORN)
         return last._replace(parent=parent, seconds=max(last.seconds, seconds), is_stale=True)
 
     def pids(self) -> list[int]:
-        """Return the processes besides the guest, parents before their children."""
+        """Return the pids of the family beside the guest, parents before their children."""
         return self._pids(frozenset(self._others()))
 
     def _pids(self, others: Collection[int]) -> list[int]:
-        found = list[int]()
-        # Read anew: that of a restored snapshot was the guest before it, until that was dead.
+        pids = list[int]()
+        # Read anew each time: the parent of a copy that took over was the former guest, until that
+        # was dead.
         zygote = parent_of(self.pid)
-        # Each with whether what started it is the guest's.
+        # Each process with whether its parent belongs to the guest's family.
         waiting = [] if zygote is None else [(pid, False) for pid in children_of(zygote)]
-        while waiting and len(found) < MAX_PROCESSES:
+        while waiting and len(pids) < MAX_PROCESSES:
             pid, is_ours = waiting.pop()
             if pid in others:
                 continue
             if is_ours or _session_of(pid) == self._session or self._holds(pid):
                 waiting += [(child, True) for child in children_of(pid)]
                 if pid != self.pid:
-                    found.append(pid)
-        return found
+                    pids.append(pid)
+        return pids
 
 
 def _private(pids: list[int]) -> dict[int, int]:
-    """Return the private bytes of processes, each memory once, as far as that may be asked.
+    """Return the private bytes of processes by pid, counting memory that they share once.
 
-    Until a program begins, a process that vfork(2) made has the memory of its parent. So have all
-    that were made so, whatever they do.
+    A process made by vfork(2) has the very memory of its parent until it begins a program. If this
+    user may not ask whether two processes have one memory, it counts for both.
     """
-    found, listed = dict[int, int](), frozenset(pids)
+    private = dict[int, int]()
+    listed = frozenset(pids)
     for pid in pids:
         parent = parent_of(pid)
         if parent in listed and have_one_memory(pid, parent):
             continue
         memory = process_memory(pid)
-        found[pid] = 0 if memory is None else memory.private
-    return found
+        private[pid] = 0 if memory is None else memory.private
+    return private
 
 
 def _session_of(pid: int) -> int:
-    """Return the session of a process, -1 when it is gone. It waits for nobody, as a stat does."""
+    """Return the OS session of a process; -1 if the process is gone.
+
+    Unlike reading the process's ``stat``, this never waits.
+    """
     try:
         return os.getsid(pid)
     except OSError:

@@ -1,7 +1,7 @@
-"""What a process takes, read from outside and without a right over it.
+"""The processor time and memory of one process, read from outside and without a right over it.
 
-Sources: clock_getcpuclockid(3) for the processor clock of another process; proc(5) for the rest.
-Both are open to any process, for one that can't be traced too.
+Sources: clock_getcpuclockid(3) for the processor time of another process, proc(5) for the rest.
+Both are open to any process, even for a process that can't be traced.
 """
 
 from __future__ import annotations
@@ -18,70 +18,71 @@ from typing import Final, NamedTuple
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 _MAX_READ: Final = 8192
-#: Each at the beginning of a line: a process may give itself the name of a field.
+#: Finds the fields of /proc/PID/status, each at the beginning of a line, because a process may give
+#: itself the name of a field.
 _FIELDS: Final = re.compile(
     rb"^VmHWM:\s+(\d+).*^VmRSS:\s+(\d+).*^RssAnon:\s+(\d+).*^RssFile:\s+(\d+).*^RssShmem:\s+(\d+)"
     rb".*^VmPTE:\s+(\d+).*^VmSwap:\s+(\d+)",
     re.DOTALL | re.MULTILINE,
 )
-#: Processes of one guest that are looked at; more than this are not counted.
+#: Processes of one guest that are looked at. Any more are not counted.
 MAX_PROCESSES: Final = 1_024
 
 
 class ProcessMemory(NamedTuple):
-    """Bytes of one process."""
+    """The memory of one process, in bytes."""
 
-    #: The most that was ever resident, and what is now.
+    #: The most that was ever resident, and what is resident now.
     peak: int
     resident: int
-    #: Private pages, in memory or swapped out; a fork has its parent's, too.
+    #: Private pages, in memory or swapped out. A fork's include those of its parent.
     private: int
-    #: Pages of files in memory that it has mapped, such as those in /dev/shm.
+    #: Mapped pages of files that are in memory only, such as those in /dev/shm.
     shared: int
     #: Page tables.
     tables: int
-    #: Pages of files on disk that it has mapped, each as often as it is.
+    #: Mapped pages of files on disk; a page counts as often as it is mapped.
     mapped: int
 
     @property
     def held(self) -> int:
-        """What can't be had back by reading a file again."""
+        """The bytes that the OS kernel can't get back and read from a file again."""
         return self.private + self.shared + self.tables
 
 
 def _parse_memory(status: bytes) -> ProcessMemory | None:
-    found = _FIELDS.search(status)
-    if found is None:  # a zombie has none
+    match = _FIELDS.search(status)
+    if match is None:  # a zombie has no memory
         return None
     peak, resident, private, mapped, shared, tables, swapped = (
-        int(kib) << 10 for kib in found.groups()
+        int(kib) << 10 for kib in match.groups()
     )
     return ProcessMemory(peak, resident, private + swapped, shared, tables, mapped)
 
 
 def process_memory(pid: int | None) -> ProcessMemory | None:
-    """Return what a process has of memory; None when it is gone."""
+    """Return the memory of a process; None if the process is gone."""
     return _parse_memory(read_proc(f"{pid}/status")) or _memory_of_threads(pid)
 
 
 def _memory_of_threads(pid: int | None) -> ProcessMemory | None:
-    """Return what a process has whose first thread has ended, and others go on.
+    """Return the memory of a process whose first thread has ended while others go on.
 
-    The first thread stands for the process in /proc, and has no memory any more.
+    In /proc the first thread stands for the process, and it shows no memory any more.
     """
     with contextlib.suppress(OSError):
         tasks = os.listdir(f"/proc/{pid}/task")
         for task in islice(tasks, MAX_PROCESSES) if len(tasks) > 1 else ():
-            found = _parse_memory(read_proc(f"{pid}/task/{task}/status"))
-            if found is not None:
-                return found
+            memory = _parse_memory(read_proc(f"{pid}/task/{task}/status"))
+            if memory is not None:
+                return memory
     return None
 
 
 def cpu_clock(pid: int) -> float | None:
-    """Return the processor seconds of all threads of a process, the ended ones too.
+    """Return the processor seconds of all threads of a process, including ended ones.
 
-    None when it is gone.
+    Return None if the process is gone.
     """
     try:
         return time.clock_gettime((~pid << 3) | 2)
@@ -90,10 +91,11 @@ def cpu_clock(pid: int) -> float | None:
 
 
 class Gauge:
-    """One process; every reading is None once it is gone.
+    """Reads one process. Every reading is None when the process is gone.
 
-    Descriptors are kept, because a descriptor of /proc means this process whatever its number
-    means by now. The clock goes by number: ask only while the process is known not to be reaped.
+    Descriptors of files in /proc are kept, because they mean this process even if its pid is
+    another's by now. The processor time is read by pid: ask for it only while the process is known
+    not to be reaped.
     """
 
     def __init__(self, pid: int) -> None:
@@ -101,17 +103,17 @@ class Gauge:
         self._files: dict[str, int] = {}
 
     def _read(self, name: str) -> bytes:
-        """Return what a file in its folder of /proc says. Raises OSError."""
+        """Return the content of a file in the process's folder in /proc. Raises OSError."""
         if name not in self._files:
             self._files[name] = os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         return os.pread(self._files[name], _MAX_READ, 0)
 
     def cpu(self) -> float | None:
-        """Return the seconds of processor time of all its threads, the ended ones too."""
+        """Return the processor seconds of all its threads, including ended ones."""
         return cpu_clock(self.pid)
 
     def resident(self) -> int | None:
-        """Return the bytes resident now; a tenth of the time that ``memory`` takes."""
+        """Return the bytes resident now, in a tenth of the time that ``memory`` takes."""
         try:
             resident = int(self._read("statm").split(None, 2)[1]) * PAGE
         except (OSError, IndexError):
@@ -121,7 +123,7 @@ class Gauge:
         return resident
 
     def memory(self) -> ProcessMemory | None:
-        """Return what it has of memory."""
+        """Return the memory of the process."""
         try:
             found = _parse_memory(self._read("status"))
         except OSError:
@@ -129,7 +131,7 @@ class Gauge:
         return found or _memory_of_threads(self.pid)
 
     def close(self) -> None:
-        """Close its files."""
+        """Close the descriptors."""
         for fd in self._files.values():
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -137,34 +139,36 @@ class Gauge:
 
 
 class ProcessStat(NamedTuple):
-    """Of proc(5), /proc/PID/stat: numbered from the field after the name, which is the third."""
+    """What /proc/PID/stat says of a process (proc(5))."""
 
     parent: int
     session: int
-    #: Pages that it was given, with or without reading a file for it: a page of a file becomes a
-    #: private one at the first write (MAP_PRIVATE).
+    #: Pages that the process was given, with or without reading a file for them: a page of a file
+    #: becomes a private one at the first write (MAP_PRIVATE).
     faults: int
-    #: Processor time of its own, and of those that it has waited for, with theirs.
+    #: Processor seconds of the process itself, and of all processes that it or these waited for.
     seconds: float
     waited: float
-    #: Pages given to those that it has waited for, with theirs.
+    #: Pages given to the processes that it, or these, waited for.
     waited_faults: int = 0
-    #: When it was started: tells it from one that has its number later.
+    #: When the process was started, which tells it from a later one with the same pid.
     began: int = 0
-    #: Whether this is of an earlier moment, but for parent and seconds.
+    #: Whether all but ``parent`` and ``seconds`` are from an earlier moment.
     is_stale: bool = False
 
 
+#: Stands for a process before it was started.
 UNBORN: Final = ProcessStat(parent=0, session=0, faults=0, seconds=0.0, waited=0.0)
 
 
 def process_stat(pid: int | None) -> ProcessStat | None:
-    """Return who a process descends from, and what it took; None when it is gone.
+    """Return the stat of a process; None if the process is gone.
 
-    Of a process that may execute programs ask a ``StatReader``.
+    This may wait for a process that executes a program: for those use a ``StatReader``.
     """
+    # The fields are numbered from the one after the name, which is the third in proc(5).
     fields = read_proc(f"{pid}/stat").rpartition(b") ")[2].split()
-    if not fields:  # it is gone
+    if not fields:  # the process is gone
         return None
     user, system, waited_user, waited_system = map(int, fields[11:15])
     return ProcessStat(
@@ -179,9 +183,9 @@ def process_stat(pid: int | None) -> ProcessStat | None:
 
 
 def read_proc(name: str) -> bytes:
-    """Return a short file of /proc, in a third of the time that a file object takes.
+    """Return the content of a short file in /proc; empty if it is gone.
 
-    Nothing when it is gone.
+    This takes a third of the time that a file object takes.
     """
     try:
         fd = os.open(f"/proc/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -196,31 +200,33 @@ def read_proc(name: str) -> bytes:
 
 
 def private_bytes(pid: int | None) -> int:
-    """Return the bytes resident of a process that are no file's and not shared; 0 when gone."""
+    """Return the resident bytes of a process that are neither a file's nor shared; 0 if gone."""
     fields = read_proc(f"{pid}/statm").split()
     if not fields:
         return 0
-    resident, shared = int(fields[1]), int(fields[2])
-    if not resident:  # /proc shows the first thread alone: it has ended, and others may go on
+    resident = int(fields[1])
+    shared = int(fields[2])
+    if not resident:  # /proc shows the first thread only, which may have ended before others
         memory = _memory_of_threads(pid)
         return 0 if memory is None else memory.private
     return max(0, resident - shared) * PAGE
 
 
 def page_faults(pid: int | None) -> int:
-    """Return how many pages a process was given; 0 when it is gone."""
-    found = process_stat(pid)
-    return 0 if found is None else found.faults
+    """Return how many pages a process was given; 0 if the process is gone."""
+    process = process_stat(pid)
+    return 0 if process is None else process.faults
 
 
-#: Given for what was touched, or for small ones (madvise(2), MADV_COLLAPSE: no fault at all).
+#: Finds how many huge pages were given: at a fault, or in place of small pages (madvise(2),
+#: MADV_COLLAPSE), which is no fault.
 _HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
 
 
 def huge_pages() -> int:
-    """Return how many huge pages the machine has given so far; 0 where it has none (proc(5)).
+    """Return how many huge pages the machine has given so far; 0 if it has none (proc(5)).
 
-    It takes 80 µs.
+    This takes 80 µs.
     """
     try:
         return sum(map(int, _HUGE.findall(Path("/proc/vmstat").read_bytes())))
@@ -230,7 +236,7 @@ def huge_pages() -> int:
 
 @lru_cache(maxsize=1)
 def huge_size() -> int:
-    """Return the bytes of a huge page; 0 where there are none."""
+    """Return the bytes of a huge page; 0 if the machine has none."""
     try:
         return int(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Readings of what a guest can keep locked: in a thread, so that they hold up nobody."""
+"""Readings in a thread, of things that a guest can keep locked, so that the host is not held up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Answer = TypeVar("Answer")
-#: Seconds between a reading and the next, at least; and how many times as long as the first took.
+#: Seconds between a reading and the next, at least; and how many times as long as the first one
+#: took.
 PAUSE: Final = 1.0
 PAUSE_PART: Final = 10
 
@@ -19,8 +20,8 @@ PAUSE_PART: Final = 10
 class Reading(Generic[Answer]):
     """Reads in a thread, one reading at a time.
 
-    A process can keep its memory and its folders locked, and whoever reads of them waits for that,
-    however long: such a thread can't be ended either.
+    A process can keep its memory and its folders locked, and whoever reads about them must wait,
+    however long that takes. Such a thread can't be ended, either.
     """
 
     def __init__(self) -> None:
@@ -33,28 +34,28 @@ class Reading(Generic[Answer]):
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, read: Callable[[], Answer], wait: float = 0.0) -> None:
-        """Have ``read`` called, and wait up to ``wait`` seconds for its end.
+        """Have ``read`` called in a thread, and wait up to ``wait`` seconds for its end.
 
-        Call it while none is under way: an answer that nobody took is forgotten.
+        Call this only while no reading is under way. An earlier answer that nobody took is dropped.
         """
         answers = self._answers = list[Answer]()
         self._thread = threading.Thread(target=lambda: answers.append(read()), daemon=True)
-        with contextlib.suppress(RuntimeError):  # there are too many threads: no answer comes
+        with contextlib.suppress(RuntimeError):  # too many threads: then no answer comes
             self._thread.start()
             if wait:
                 self._thread.join(wait)
 
     def take(self) -> Answer | None:
-        """Return the answer, once; None while there is none."""
+        """Return the answer, once; None if there is none yet."""
         return self._answers.pop() if self._answers else None
 
 
 class SpacedReading(Reading[Answer]):
-    """Reads so with pauses: a reading that takes long takes a tenth of the time."""
+    """Reads in a thread with pauses, so that long readings take a tenth of the time at most."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: When the next may begin (``time.monotonic``).
+        #: When the next reading may begin (``time.monotonic``).
         self._due = 0.0
 
     def begin_if_due(self, read: Callable[[], Answer]) -> None:

@@ -1,4 +1,10 @@
-"""How much is in the scratch folder: a walk over hostile folders in bounded steps."""
+"""How much the scratch folder holds: a walk over hostile folders in bounded steps.
+
+- ``Scratch`` walks the folders in steps, and knows what a cell is to blame for.
+- ``ScratchWatch`` has it look in a thread, because a guest can lock its folders. The monitor owns
+  one.
+- ``removed_by`` finds files and folders that processes keep after they were removed.
+"""
 
 from __future__ import annotations
 
@@ -23,47 +29,52 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 
-#: Entries that one look takes, some 4 µs each.
+#: Entries of the walk that one look takes, some 4 µs each.
 ENTRIES: Final = 4_000
-#: Bytes that are gone from the disk and not found, from which the whole folder is walked at once;
-#: or this part of the limit. Entries that such a walk takes, and how many there are in one look.
-UNFOUND, UNFOUND_PART = 16 << 20, 8
-AT_ONCE, WALKS_AT_ONCE = 100_000, 4
-#: Looks after which that is done again, where it found no more: twice as many each time.
+#: Bytes that are gone from the disk without having been found in the folders, from which on the
+#: whole folder is walked at once; or this part of the limit, if that is more.
+UNFOUND = 16 << 20
+UNFOUND_PART = 8
+#: Entries that such a walk takes, and how many such walks there are in one look.
+AT_ONCE = 100_000
+WALKS_AT_ONCE = 4
+#: Looks until a walk at once is repeated that did not find the bytes: twice as many each time, and
+#: these at most.
 MOST_WAITED: Final = 64
-#: Times as long as it took to ask what is removed, for which nobody asks again.
+#: How many times as long as asking for removed files took nobody asks again.
 ASK_PART: Final = 20
-#: Removed folders that a session may keep. A process that ends frees those that it keeps, and no
-#: signal cuts that short: on ext4 each takes 2 to 3 ms. Honest programs keep a handful.
+#: Removed folders that a session may keep. When a process ends it frees those that it keeps, which
+#: takes 2 to 3 ms each on ext4, and no signal cuts that short. Honest programs keep a handful.
 MOST_REMOVED: Final = 1_000
-#: What a folder is forgiven at most, in times of what kills a cell at once.
+#: What is forgiven at most, as a multiple of the size at which a cell is killed at once.
 MOST_FORGIVEN: Final = 4
-#: Bytes that an entry counts as at least: files without number fill a disk too.
+#: Bytes that an entry counts as at least, because very many empty files fill a disk, too.
 LEAST: Final = 4_096
-#: Folders within folders that are followed; what lies deeper counts as too much.
+#: Levels of folders that are followed. Deeper folders count as too much.
 DEEPEST: Final = 64
-#: Folders not yet entered that are remembered; more count as too much.
+#: Folders that a walk remembers in order to enter them. More count as too much.
 MOST_FOLDERS: Final = 100_000
-#: What counts as too much whatever the limit is.
+#: Bytes that count as too much whatever the limit is.
 ENDLESS: Final = 2**60
-#: Of ``st_blocks`` (stat(2)).
+#: Bytes of a block in ``st_blocks`` (stat(2)).
 _BLOCK: Final = 512
 
 
-#: What there may be too much of: folders that can't be measured, too.
+#: Why a cell is stopped: too many bytes ("scratch"), entries, removed folders or levels of folders,
+#: or folders that can't be measured ("locked").
 Excess = Literal["deep", "files", "folders", "locked", "scratch"]
 
 
 class Removed(NamedTuple):
-    """What processes keep of removed files and folders, at most."""
+    """The removed files and folders that processes keep, at most."""
 
     bytes: int = 0
-    #: Folders, and those in which they and the files were.
+    #: Removed folders, and the folders in which these and the removed files were.
     folders: int = 0
 
 
 class ForksFolder(NamedTuple):
-    """The folder of a fork, which lies in its parent's scratch folder: a name and what it names."""
+    """The folder of a fork, which lies in its parent's scratch folder, by name and identity."""
 
     name: str
     device: int
@@ -71,22 +82,23 @@ class ForksFolder(NamedTuple):
 
 
 class Scratch:
-    """The bytes on disk beneath ``folders``, together, against ``limit``.
+    """The bytes on disk beneath ``folders`` and ``layers``, together, against ``limit``.
 
-    What is beneath ``layers`` counts too, and each file there at least as much as makes
-    ``MOST_ENTRIES`` of them too many, for the host lists them. What is in one of ``forks``, folders
-    in ``folders``, counts for that fork alone, which has it looked at: as long as it is there by
-    its name. Whoever moves it away has it counted.
+    Each file in a layer counts as at least so much that ``MOST_ENTRIES`` of them are too many,
+    because the host lists them. The folders of ``forks``, which lie in ``folders``, count for their
+    own fork alone, whose monitor looks at them. That holds as long as such a folder is there by its
+    name: if a cell moves it away it counts here.
 
-    A folder that was too full before a cell is the cell's fault only if it grows further: else
-    nobody could clear it up. A walk finds out how full it was, and what the disk gained during that
-    walk is not forgiven: the cell may have written it.
+    If a folder was too full before a cell, the cell is to blame only if it grows further;
+    otherwise no cell could clear it up. A walk finds out how full the folder was. Bytes that the
+    disk gained during that walk are not forgiven, because the cell may have written them.
 
-    A cell could move files behind the walk's back, or have files that are in no folder any more. So
-    what the file system has less of is looked at, too. That proves nothing, for others write there,
-    but where more is gone than was found, the folder is walked at once, in another order each time;
-    what is not found then either, ``removed`` may know. It is also asked while the file system has
-    many more files and folders than it had: removed folders take little of it, and long to free.
+    A cell could move files behind the walk's back, or keep files that are in no folder any more. So
+    the free space of the file system is looked at, too. That proves nothing, because others write
+    there as well. But if more is gone than was found, the folder is walked at once, in another
+    order each time. What is still not found, ``removed`` may find. ``removed`` is also called while
+    the file system has many more files and folders than before, because removed folders take little
+    space, but long to free.
     """
 
     def __init__(
@@ -97,40 +109,43 @@ class Scratch:
         removed: Callable[[], Removed] = Removed,
         forks: Callable[[], frozenset[ForksFolder]] = frozenset,
     ) -> None:
-        self._folders, self._layers, self._removed = folders, layers, removed
+        self._folders = folders
+        self._layers = layers
+        self._removed = removed
         self._forks = forks
         self._places = (*folders, *layers)
         self.limit = 2 * ENDLESS if limit is None else limit
-        #: Entries of layers, of this walk and of the last one.
+        #: Entries of layers, counted by this walk so far and by the last walk.
         self._counted_files = self._files = 0
-        #: What there was when the cell began; None until a walk has found that out.
+        #: The bytes that were there when the cell began; None until a walk has found that out.
         self._floor: int | None = 0
-        #: What was known to be there when it was forgiven, and what the disk had in use then; and
-        #: what the disk has gained since.
+        #: The bytes known when the cell began and those of the disk in use then, and the bytes that
+        #: the disk has gained since.
         self._size_forgiven = self._used_forgiven = self._gained = 0
         self._walk: Iterator[int] | None = None
         self._counted = 0
-        #: As far as it is known.
+        #: The bytes in the folders, as far as they are known.
         self.size = 0
-        #: Whether the last whole walk found more than the one before.
+        #: Whether the last complete walk found more than the one before.
         self.grew = False
-        #: What is used of the file systems beside what was found: the least that was seen.
+        #: Bytes of the file systems in use beside those that were found: the least that was seen.
         self._beside = _used(self._places)
         #: The least number of files and folders that the file systems were seen to have.
         self._least_entries = _entries_used(self._places)
-        #: Of removed files, when it was last asked, and no more than the disk still lacks.
+        #: Bytes of removed files when these were last asked for, but no more than are unfound now.
         self._nameless = 0
-        #: Removed folders, when it was last asked, and no more than the file systems have gained.
+        #: Removed folders when these were last asked for, but no more than the file systems gained.
         self._removed_folders = 0
-        #: When it may be asked again (``time.monotonic``).
+        #: When ``removed`` may be called again (``time.monotonic``).
         self._ask_due = 0.0
-        #: Entries read so far: says whether a look gets on.
+        #: Entries read so far, which shows whether a look makes progress.
         self.entries = 0
-        #: Looks to wait until it is asked again where the rest is; how many that were last.
-        self._wait, self._waited = 0, 0
+        #: Looks to wait until the next walk at once, and how many that were the last time.
+        self._wait = 0
+        self._waited = 0
 
     def begin(self) -> None:
-        """Begin a cell, which answers for what comes."""
+        """Begin a cell, which is to blame for what comes from now on."""
         self._floor = 0
         self._wait = self._waited = self._removed_folders = 0
         self._ask_due = 0.0
@@ -138,9 +153,10 @@ class Scratch:
             self.forgive()
 
     def forgive(self) -> None:
-        """Count what comes from now on; the next walk finds out what there is."""
+        """Forgive what is there now. The next walk finds out how much that is."""
         self._floor = self._walk = None
-        self._size_forgiven, self._used_forgiven = self.size, _used(self._places)
+        self._size_forgiven = self.size
+        self._used_forgiven = _used(self._places)
         self._gained = 0
 
     def look(self) -> None:
@@ -158,10 +174,10 @@ class Scratch:
             self._ask_removed()
 
     def _search(self) -> None:
-        """Walk at once, as often as more is gone than was found; then ask for what has no name.
+        """Walk at once, several times if bytes stay unfound; then look for removed files.
 
-        A walk under way is brought to its end first: one of more than ``AT_ONCE`` entries would
-        have none, if each search began another.
+        A walk under way is completed first. If each search began another walk, one of more than
+        ``AT_ONCE`` entries would never be completed.
         """
         found = 0
         for _ in range(WALKS_AT_ONCE):
@@ -175,7 +191,7 @@ class Scratch:
         self._wait = self._waited
 
     def _ask_removed(self) -> None:
-        """Learn what is removed, where that may be much."""
+        """Call ``removed`` if there may be many removed files or folders, and count them."""
         lacking = self._unfound() + self._nameless
         gained = self._gained_entries()
         if lacking <= UNFOUND and gained <= MOST_REMOVED:
@@ -190,9 +206,9 @@ class Scratch:
         self._nameless, self._removed_folders = nameless, min(gained, found.folders)
 
     def _gained_entries(self) -> int:
-        """Return how many more files and folders the file systems have than at the least.
+        """Return how many files and folders the file systems have gained since they had least.
 
-        Where one does not count them there may be any number.
+        If a file system does not count them there may be any number.
         """
         entries = _entries_used(self._places)
         if entries is None or self._least_entries is None:
@@ -201,14 +217,18 @@ class Scratch:
         return entries - self._least_entries
 
     def _unfound(self) -> int:
+        """Return how many bytes the file systems have gained that were not found in the folders."""
         return _used(self._places) - self._beside - self.size
 
     def _step(self, entries: int) -> None:
+        """Go on with the walk for so many entries, or begin one; take its result at its end."""
         if self._walk is None:
             forks = self._forks()
             own = (_sizes(folder, forks) for folder in self._folders)
             walks = (*own, *map(self._staged_sizes, self._layers))
-            self._walk, self._counted, self._counted_files = chain.from_iterable(walks), 0, 0
+            self._walk = chain.from_iterable(walks)
+            self._counted = 0
+            self._counted_files = 0
         steps = 0
         for size in islice(self._walk, entries):
             self._counted += size
@@ -226,11 +246,13 @@ class Scratch:
         self._beside = min(self._beside, beside)
         self._nameless = min(self._nameless, beside - self._beside)
         size = total + self._nameless
-        self.grew, self.size, self._walk = size > self.size, size, None
+        self.grew = size > self.size
+        self.size = size
+        self._walk = None
         if self._floor is None:
             self._ask_removed()
             gained = max(0, self._gained - UNFOUND)
-            # A cell can move what it has so that a walk finds it many times.
+            # Bounded, because a cell can move its files so that a walk finds them many times.
             most = MOST_FORGIVEN * scratch_end(self.limit)
             self._floor = min(self.size, max(self._size_forgiven, self.size - gained), most)
 
@@ -241,7 +263,7 @@ class Scratch:
 
     @property
     def why(self) -> Excess:
-        """What there is too much of, if there is."""
+        """What there is too much of, if ``full``."""
         if self._removed_folders > MOST_REMOVED:
             return "folders"
         if self._files > MOST_ENTRIES:
@@ -250,85 +272,93 @@ class Scratch:
 
     @property
     def full(self) -> bool:
-        """Whether there is too much in it."""
+        """Whether there is too much in the folders, for which the cell is to blame."""
         if self._removed_folders > MOST_REMOVED:
             return True
-        if self._floor is None:  # what was there is not known yet; what came may be the cell's
+        if self._floor is None:
+            # What was there before the cell is not known yet. Blame the cell only for more than the
+            # disk had room for between the limit and the size at which it is killed at once.
             room = scratch_end(self.limit) - self.limit
             return self.size > self.limit and self._gained > room
         return self.size > max(self.limit, self._floor)
 
     @property
     def is_past_forgiving(self) -> bool:
-        """Whether there is so much that every cell would be stopped, whatever it does."""
+        """Whether the folders hold so much that every cell would be stopped, whatever it does."""
         return self.size > MOST_FORGIVEN * scratch_end(self.limit)
 
     @property
     def far(self) -> bool:
-        """Whether there is so much that to wait would make it worse."""
+        """Whether there is so much that waiting for the cell to end would make it worse."""
         if self._removed_folders > MOST_REMOVED:
             return True
         return self.full and self.size > scratch_end(max(self.limit, self._floor or 0))
 
 
-#: Seconds for which the loop waits for a look that it has begun: it takes 16 ms at most, unless the
-#: whole folder is walked at once or something holds it up.
+#: Seconds that the event loop waits for a look that it has begun. A look takes 16 ms at most,
+#: unless the whole folder is walked at once or something holds it up.
 PATIENCE: Final = 0.02
-#: Seconds in which a look reads fewer entries than ``STUCK_ENTRIES``, and how often it was then
-#: asked for, from which the folder counts as one that can't be measured. A slow disk reads 200 a
-#: second.
-STUCK, STUCK_LOOKS, STUCK_ENTRIES = 10.0, 5, 500
+#: A folder counts as one that can't be measured if for this many seconds, and at this many looks, a
+#: look reads fewer entries than these. A slow disk reads 200 entries a second.
+STUCK = 10.0
+STUCK_LOOKS = 5
+STUCK_ENTRIES = 500
 
 
 class Found(NamedTuple):
-    """What a look at the scratch folder has found."""
+    """The result of a look at the scratch folder."""
 
     size: int = 0
     grew: bool = False
-    #: What there is too much of, and whether to wait would make it worse.
+    #: What there is too much of, or None; and whether waiting would make it worse.
     excess: Excess | None = None
     far: bool = False
-    #: Whether that will be so for every cell.
+    #: Whether every cell would be stopped.
     is_past_forgiving: bool = False
 
 
 class ScratchWatch:
     """Looks at the scratch folder in a thread, because a guest can lock its folders.
 
-    To remove a folder in which millions of names were looked up is one call of the OS kernel's. It
-    takes half a minute, can't be killed, and keeps the folder around it locked. So each look has a
-    thread, one at a time, and nobody else touches ``scratch``. What the last look found counts
-    until the next one is done. If hardly an entry is read for ``STUCK`` seconds, the folder can't
-    be measured, and its cell is stopped, as for one without end.
+    Removing a folder in which millions of names were looked up is a single call of the OS kernel.
+    It takes half a minute, can't be killed, and keeps the folder around it locked. So each look has
+    a thread, one at a time, and nothing else touches ``scratch`` meanwhile. The result of the last
+    look counts until the next one is done. If hardly an entry is read for ``STUCK`` seconds, the
+    folder can't be measured, and the cell is stopped as for a folder that is too full.
     """
 
     def __init__(self, scratch: Scratch, clock: Callable[[], float]) -> None:
-        self._scratch, self._clock = scratch, clock
+        self._scratch = scratch
+        self._clock = clock
         self._reading = Reading[Found]()
-        #: What the next look does first.
+        #: Calls of ``scratch`` that the next look makes first, in its thread.
         self._first: list[Callable[[], None]] = []
-        #: Whether a cell began after the look did: it does not answer for what was before.
+        #: Whether a cell began after the look under way, for whose result it is not to blame then.
         self._late = False
         self.found = Found()
-        #: Looks that were asked for since one got on, how far that was, and when.
-        self._unanswered, self._entries, self._since = 0, 0, 0.0
+        #: How many looks were asked for since the one under way made progress, how many entries it
+        #: had read then, and when that was.
+        self._unanswered = 0
+        self._entries = 0
+        self._since = 0.0
 
     def begin(self) -> None:
-        """Begin a cell, which answers for what comes."""
+        """Begin a cell, which is to blame for what comes from now on."""
         self._first = [self._scratch.begin]
         self._forget()
 
     def forgive(self) -> None:
-        """Count what comes from the next look on."""
+        """Forgive what is there at the next look."""
         self._first.append(self._scratch.forgive)
         self._forget()
 
     def _forget(self) -> None:
-        self._late, self._unanswered = True, 0
+        self._late = True
+        self._unanswered = 0
         self.found = self.found._replace(excess=None, far=False)
 
     def look(self) -> Found:
-        """Look, and return what was found: by the last look, if this one takes its time."""
+        """Look, and return the result; that of the look before, if this one takes its time."""
         if not self._reading.is_under_way:
             self._take_answer()
             self._begin_look()
@@ -339,7 +369,9 @@ class ScratchWatch:
         return self.found
 
     def _begin_look(self) -> None:
-        first, self._first, self._late = self._first, [], False
+        first = self._first
+        self._first = []
+        self._late = False
 
         def look() -> Found:
             scratch = self._scratch
@@ -359,10 +391,13 @@ class ScratchWatch:
         return True
 
     def _is_stuck(self) -> bool:
-        """Return whether the look under way has read little for long, each time it was asked."""
-        now, entries = self._clock(), self._scratch.entries
+        """Return whether the look under way has read hardly anything for long."""
+        now = self._clock()
+        entries = self._scratch.entries
         if not self._unanswered or entries >= self._entries + STUCK_ENTRIES:
-            self._unanswered, self._entries, self._since = 0, entries, now
+            self._unanswered = 0
+            self._entries = entries
+            self._since = now
         self._unanswered += 1
         return self._unanswered > STUCK_LOOKS and now - self._since >= STUCK
 
@@ -372,7 +407,7 @@ class ScratchWatch:
         return self._reading.is_under_way
 
     def take(self) -> Found:
-        """Return what was found, also by a look that has ended since."""
+        """Return the last result, also that of a look that has ended since."""
         self._take_answer()
         return self.found
 
@@ -383,24 +418,27 @@ class ScratchWatch:
 
 
 def _sizes(folder: str, forks: Collection[ForksFolder] = ()) -> Iterator[int]:
-    """Yield what each entry beneath ``folder`` takes of the disk, but for those in ``forks`` there.
+    """Yield the bytes on disk of each entry beneath ``folder``, but not of those in ``forks``.
 
-    A descriptor a level, so that a folder that is moved, or made a link, leads nowhere else.
+    Each level is entered by the descriptor of the one above, so that a folder which is moved, or
+    replaced by a link, leads nowhere else.
     """
-    #: Of each level, its descriptor and the folders in it that are not yet entered.
+    #: For each level, its descriptor and the folders in it that were not entered yet.
     stack: list[tuple[int, list[str]]] = []
-    waiting, name = 0, folder
+    waiting = 0
+    name = folder
     try:
         while True:
             with contextlib.suppress(OSError):
-                fd, folders = open_folder(name, stack[-1][0] if stack else None), list[str]()
+                fd = open_folder(name, stack[-1][0] if stack else None)
+                folders = list[str]()
                 stack.append((fd, folders))
                 with contextlib.suppress(OSError):
-                    # Who reads a folder's time of access would know how far the walk is.
+                    # From a folder's time of access, a cell could see how far the walk is.
                     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
                 with os.scandir(fd) as found:
                     for entry in found:
-                        with contextlib.suppress(OSError):  # it is gone
+                        with contextlib.suppress(OSError):  # the entry is gone
                             status = entry.stat(follow_symlinks=False)
                             links = max(1, status.st_nlink)
                             if stat.S_ISDIR(status.st_mode):
@@ -418,14 +456,15 @@ def _sizes(folder: str, forks: Collection[ForksFolder] = ()) -> Iterator[int]:
             if waiting > MOST_FOLDERS or len(stack) > DEEPEST:
                 yield ENDLESS
                 return
-            waiting, name = waiting - 1, stack[-1][1].pop()
+            waiting = waiting - 1
+            name = stack[-1][1].pop()
     finally:
         for fd, _ in stack:
             os.close(fd)
 
 
 def _systems(folders: Iterable[str]) -> Iterator[os.statvfs_result]:
-    """Return the file systems that these are on, each once."""
+    """Return the file systems that these folders are on, each once."""
     found = dict[int, os.statvfs_result]()
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -435,14 +474,15 @@ def _systems(folders: Iterable[str]) -> Iterator[os.statvfs_result]:
 
 
 def _used(folders: Iterable[str]) -> int:
-    """Return the bytes that are taken of the file systems that these are on, each once."""
+    """Return the bytes in use of the file systems that these folders are on."""
     return sum((each.f_blocks - each.f_bfree) * each.f_frsize for each in _systems(folders))
 
 
 def _entries_used(folders: Iterable[str]) -> int | None:
-    """Return how many files and folders those file systems have; None if one does not count them.
+    """Return how many files and folders the file systems of these folders have.
 
-    As Btrfs does not. A removed one counts until the last process that keeps it has let it go.
+    A removed one counts until the last process that keeps it has let it go. Return None if one of
+    the file systems does not count them, such as Btrfs.
     """
     systems = tuple(_systems(folders))
     if not all(each.f_files for each in systems):
@@ -450,38 +490,40 @@ def _entries_used(folders: Iterable[str]) -> int | None:
     return sum(each.f_files - each.f_ffree for each in systems)
 
 
-#: A file that is mapped and has no name any more, in /proc/PID/maps: its inode, and its last name.
+#: Finds in /proc/PID/maps the mapped files that were removed: their inodes and last names.
 _NAMELESS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
 
 
 #: Bytes that are read at once.
 _PART: Final = 1 << 16
-#: Bytes of lists of mappings and number of descriptors that are looked at at once: a quarter of a
-#: second. A cell can have a hundred thousand times as much.
+#: Bytes of lists of mappings, and number of descriptors, that are looked at at once, which takes a
+#: quarter of a second. A cell can have a hundred thousand times as much.
 MOST_MAPPED: Final = 16 << 20
 MOST_OPENED: Final = 20_000
-#: Parts of a removed file's path of which one counts as a removed folder: most of them are still
-#: there. A package that is replaced while it is in use has some hundred files, eight folders deep.
+#: How many parts of a removed file's path count as one removed folder. Most of the folders are
+#: still there: a package that is replaced while it is in use has some hundred files, eight folders
+#: deep.
 PARENTS_PART: Final = 10
 
 
 def removed_by(pids: Iterable[int], largest: int | None, folders: Iterable[str]) -> Removed:
-    """Return what processes keep of removed files and folders.
+    """Return the removed files and folders that processes keep open, mapped or as working folder.
 
-    Only what was last beneath one of ``folders`` counts: a library that the user replaces while a
-    cell uses it was not made by the cell. The size of a file that is mapped, and neither open nor
-    run, is unknown: it counts as the ``largest`` that there may be. Nothing for processes that this
-    user may not look into; ``ENDLESS`` bytes for those that would take too long.
+    Only those that were last beneath one of ``folders`` count: a library that the user replaces
+    while a cell uses it was not made by the cell. The size of a file that is mapped, and neither
+    open nor run, is unknown, so it counts as the ``largest`` that a file may be. Processes that
+    this user may not look into count nothing. If looking would take too long, the bytes are
+    ``ENDLESS``, and the folders are those of some of the processes, others each time.
 
-    Whatever is kept keeps the folders that it was in, which may be removed as well; which of them
-    are, nobody can ask. So a removed folder counts as often as its path has parts there, and what
-    was removed from a folder for a part of those. Of processes that would take too long some count,
-    others each time.
+    A removed file or folder keeps the folders that it was in, which may be removed as well; nobody
+    can ask which of them are. So a removed folder counts as often as its path has parts beneath
+    ``folders``, and a removed file counts for a part of those (``PARENTS_PART``).
     """
     beneath = tuple(os.fsencode(f"{os.path.realpath(folder)}/") for folder in folders)
     order = list(pids)
     random.shuffle(order)
-    opened, depths = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
+    opened = dict[tuple[int, int], int]()
+    depths = dict[tuple[int, int], int]()
     left = MOST_OPENED
     for pid in order:
         links = _links(pid)
@@ -498,7 +540,8 @@ def removed_by(pids: Iterable[int], largest: int | None, folders: Iterable[str])
                     depths[file] = (depth - 1) // PARENTS_PART
         left -= len(links)
     is_all = left >= 0
-    mapped, left = dict[int, int](), MOST_MAPPED
+    mapped = dict[int, int]()
+    left = MOST_MAPPED
     for pid in order:
         maps = _maps(pid, left)
         for inode, name in _NAMELESS.findall(maps):
@@ -515,10 +558,10 @@ def removed_by(pids: Iterable[int], largest: int | None, folders: Iterable[str])
 
 
 def _links(pid: int) -> list[str]:
-    """Return the links in /proc to what a process has open, runs and works in, in any order.
+    """Return the links in /proc to a process's open files, program and working folders, shuffled.
 
-    Each thread may have a working folder of its own. The first thread shows nothing once it has
-    ended, though others go on.
+    Each thread may have a working folder of its own. The first thread shows no files after it has
+    ended, even if others go on.
     """
     links = list[str]()
     with contextlib.suppress(OSError):
@@ -527,7 +570,7 @@ def _links(pid: int) -> list[str]:
         for task in tasks[:MAX_PROCESSES]:
             with contextlib.suppress(OSError):
                 if fds := os.listdir(f"{task}/fd"):
-                    # A program that unmaps itself is kept by the link exe alone.
+                    # The file of a program that unmaps itself is kept by the link exe alone.
                     links += (f"{task}/exe", *(f"{task}/fd/{fd}" for fd in fds))
                     break
     random.shuffle(links)
@@ -535,9 +578,10 @@ def _links(pid: int) -> list[str]:
 
 
 def _depth_of(link: str, beneath: Sequence[bytes]) -> int:
-    """Return how deep what a link in /proc leads to was beneath one of some folders; else 0.
+    """Return how many parts the path behind a link in /proc has beneath one of these folders.
 
-    ``ENDLESS`` where its path is too long for the OS kernel to tell. Raises OSError.
+    Return 0 if it is beneath none of them, and ``ENDLESS`` if the path is too long for the OS
+    kernel to tell. Raises OSError.
     """
     try:
         return _depth(os.readlink(os.fsencode(link)), beneath)
@@ -553,9 +597,9 @@ def _depth(path: bytes, beneath: Sequence[bytes]) -> int:
 
 
 def _maps(pid: int, most: int) -> bytes:
-    """Return what a process has mapped: the beginning where that is more than ``most`` bytes.
+    """Return a process's list of mappings, cut after about ``most`` bytes.
 
-    The first thread shows nothing once it has ended, though others go on.
+    The first thread shows none after it has ended, even if others go on.
     """
     with contextlib.suppress(OSError):
         for task in islice(os.listdir(f"/proc/{pid}/task"), MAX_PROCESSES):
@@ -566,7 +610,7 @@ def _maps(pid: int, most: int) -> bytes:
 
 
 def _read_until(path: str, most: int) -> bytes:
-    """Read a file until its end, or until there is more than ``most`` of it. Raises OSError."""
+    """Read a file until its end, or until more than ``most`` bytes were read. Raises OSError."""
     found = bytearray()
     with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
         while len(found) <= most and (part := os.read(fd, _PART)):

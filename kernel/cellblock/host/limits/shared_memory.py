@@ -1,4 +1,4 @@
-"""Guests' /dev/shm: memory that is held without a process that holds it."""
+"""Guests' /dev/shm: memory that no process is shown to hold."""
 
 from __future__ import annotations
 
@@ -9,43 +9,47 @@ from itertools import islice
 from cellblock.descriptors import closing, open_folder
 from cellblock.host.limits.scratch import LEAST
 
-#: Entries of a folder that are removed, and folders within folders that are entered: what more
-#: there is stays, and counts. It takes 0.2 s at most.
-_MOST_REMOVED, _DEEPEST_REMOVED = 10_000, 3
+#: Entries that are removed at once, and levels of folders that are entered, which takes 0.2 s at
+#: most. Any more entries stay, and count.
+_MOST_REMOVED = 10_000
+_DEEPEST_REMOVED = 3
 
 
 class SharedMemory:
-    """The /dev/shm that the guests of one zygote have, by a descriptor that the zygote sent."""
+    """The /dev/shm of a zygote's guests, by a descriptor that the zygote sent."""
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
 
     def held(self) -> int:
-        """Return the bytes in it, whether anybody has them mapped or not, with a name or without.
+        """Return the bytes of all files in it, whether or not they are mapped or have a name.
 
-        An entry counts ``LEAST`` besides: files without number fill memory too.
+        Each entry counts ``LEAST`` bytes more, because very many empty files fill memory, too.
         """
-        found = os.fstatvfs(self._folder)
-        blocks, entries = found.f_blocks - found.f_bfree, found.f_files - found.f_ffree
-        return blocks * found.f_frsize + entries * LEAST
+        system = os.fstatvfs(self._folder)
+        blocks = system.f_blocks - system.f_bfree
+        entries = system.f_files - system.f_ffree
+        return blocks * system.f_frsize + entries * LEAST
 
     def empty(self) -> bool:
-        """Remove what is in it; return whether there was anything."""
+        """Remove the files in it; return whether there were any."""
         return _remove_entries(self._folder, _MOST_REMOVED, _DEEPEST_REMOVED) > 0
 
     def close(self) -> None:
-        """Close the descriptor, which keeps what is in it."""
+        """Close the descriptor, which keeps the files alive."""
         os.close(self._folder)
 
 
 def _remove_entries(folder: int, most: int, levels: int) -> int:
-    """Remove what is in an open folder that hostile code has filled; return how many entries."""
+    """Remove the entries of a folder that hostile code has filled; return how many were removed."""
     entries = list[tuple[str, bool]]()
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        entries += ((one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, most))
+    with contextlib.suppress(OSError), os.scandir(folder) as scanned:
+        entries += (
+            (entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(scanned, most)
+        )
     removed = 0
     for name, is_folder in entries:
-        with contextlib.suppress(OSError):  # it is gone, or more is in it than is removed
+        with contextlib.suppress(OSError):  # the entry is gone, or a folder is not empty yet
             if not is_folder:
                 os.unlink(name, dir_fd=folder)
             elif levels and removed < most:

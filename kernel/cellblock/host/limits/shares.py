@@ -1,8 +1,8 @@
-"""How processes share their private pages: what each has of a page that several have.
+"""How processes share their private pages: the share that each has of a page which several have.
 
-The OS kernel knows it (proc(5), smaps_rollup, Linux 5.4). It tells that of a process that can't be
-traced to root, and to who owns the user namespace of the process. It walks the process's page
-tables for it, 5 to 10 ms a GiB: ask in a thread (``reading``).
+The OS kernel tells that (proc(5), smaps_rollup, Linux 5.4). For a process that can't be traced it
+tells only root, and the owner of the process's user namespace. It walks the process's page tables,
+which takes 5 to 10 ms for each GiB, so ask in a thread (``reading``).
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ if TYPE_CHECKING:
 
 
 class Shares(NamedTuple):
-    """Of the private pages of a process, in memory or swapped out."""
+    """The bytes of a process's private pages, in memory or swapped out."""
 
-    #: Bytes, each page divided by the processes that have it.
+    #: The process's share: a page that n processes have counts as an n-th.
     share: int
-    #: Bytes that no other process has: at least so many.
+    #: Bytes that no other process has, at least.
     alone: int
-    #: Bytes of all of them.
+    #: Bytes of all pages, each counted fully.
     whole: int
 
     @classmethod
     def of(cls, pid: int) -> Shares | None:
-        """Read them; None where this user may not. A process that is gone has nothing."""
+        """Read the shares of a process; None if this user may not. A process that is gone has 0."""
         text = _read(pid)
         if text is None:
             return None
-        found = {name: int(kib) << 10 for name, kib in _FIELDS.findall(text)}
-        if text and b"Pss_Anon" not in found:  # Linux before 5.4
+        fields = {name: int(kib) << 10 for name, kib in _FIELDS.findall(text)}
+        if text and b"Pss_Anon" not in fields:  # Linux before 5.4
             return None
-        others = found.get(b"Pss_File", 0) + found.get(b"Pss_Shmem", 0)
-        alone = max(0, found.get(b"Private_Dirty", 0) - others)
-        share = found.get(b"Pss_Anon", 0) + found.get(b"SwapPss", 0)
-        return cls(share, alone, found.get(b"Anonymous", 0) + found.get(b"Swap", 0))
+        others = fields.get(b"Pss_File", 0) + fields.get(b"Pss_Shmem", 0)
+        alone = max(0, fields.get(b"Private_Dirty", 0) - others)
+        share = fields.get(b"Pss_Anon", 0) + fields.get(b"SwapPss", 0)
+        return cls(share, alone, fields.get(b"Anonymous", 0) + fields.get(b"Swap", 0))
 
 
 def read(pids: Iterable[int]) -> dict[int, Shares] | None:
-    """Return the shares of processes, without those that are gone; None where that can't be asked.
+    """Return the shares of processes by pid, without those that are gone.
 
-    One that ends meanwhile is left out: those that are read after it have its part of the pages.
+    A process that ends meanwhile is left out, because the shares of those that are read after it
+    include its part of the pages. Return None if this user may not ask.
     """
     found = dict[int, Shares]()
     for pid in pids:
@@ -59,14 +60,15 @@ def read(pids: Iterable[int]) -> dict[int, Shares] | None:
 
 
 def have_one_memory(pid: int, other: int) -> bool:
-    """Return whether two processes have the same memory, as by vfork(2) until a program begins.
+    """Return whether two processes have the very same memory, as after vfork(2).
 
-    False where this user may not ask (kcmp(2)). It may wait, as ``Shares.of`` does.
+    Return False if this user may not ask (kcmp(2)). This may wait for a process, like
+    ``Shares.of``.
     """
     number = _KCMP.get(platform.machine())
     if number is None or _syscall()(number, pid, other, _KCMP_VM, 0, 0):
         return False
-    # First threads that have ended have none, and so the same.
+    # Processes whose first threads have ended seem to have the same memory, namely none.
     return b"\nVmRSS:" in read_proc(f"{pid}/status")
 
 
@@ -79,22 +81,22 @@ def _syscall() -> Callable[..., int]:
 
 
 def beyond(one: Shares, others: Collection[Shares]) -> int:
-    """Return at least how many bytes ``others`` have that ``one`` has not: each page counts once.
+    """Return how many bytes ``others`` have that ``one`` does not have, at least.
 
-    Of a page that only some of the others have, their shares make the whole page. Of a page that
-    ``one`` has, the shares of all make no more than that page, and ``whole`` has it. The answer is
-    too low if processes that are not among these have the pages, too, such as the guest where
-    ``one`` is its newest copy; pages that a single process has are not subject to that.
+    Each page counts once. If only some of the others have a page, their shares add up to the whole
+    page. If ``one`` has it, too, all shares add up to no more than that page, which ``one.whole``
+    contains. The result is too low if processes beside these have pages as well, such as the guest
+    if ``one`` is its newest copy. Pages that a single process has are counted in any case.
     """
     together = one.share + sum(other.share for other in others)
     return max(sum(other.alone for other in others), together - one.whole)
 
 
 def _read(pid: int) -> bytes | None:
-    """Return the smaps_rollup of a process: nothing when it is gone, None if it can't be read.
+    """Return the smaps_rollup of a process: empty if the process is gone, None if not readable.
 
-    The first thread has no memory any more once it has ended, though others go on. The id of any
-    thread shows what the process has.
+    The first thread shows no memory after it has ended, even if others go on. Any other thread's id
+    shows the memory of the process.
     """
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -106,14 +108,14 @@ def _read(pid: int) -> bytes | None:
         except ProcessLookupError:  # the thread has ended
             continue
         except FileNotFoundError:
-            if Path(f"/proc/{task}").exists():  # Linux has no such file
+            if Path(f"/proc/{task}").exists():  # this Linux has no smaps_rollup
                 return None
         except OSError:
             return None
     return b""
 
 
-#: The number of kcmp(2), and what it compares (<linux/kcmp.h>).
+#: The number of the system call kcmp(2), and its KCMP_VM (<linux/kcmp.h>).
 _KCMP: Final = {"x86_64": 312, "aarch64": 272}
 _KCMP_VM: Final = 1
 _FIELDS: Final = re.compile(

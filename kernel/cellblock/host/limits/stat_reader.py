@@ -1,4 +1,4 @@
-"""Reads what programs took, though a program can keep whoever asks waiting."""
+"""Reads the stats of programs in a thread, because a program can make the reader wait."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
     from cellblock.host.limits.processes import ProcessStat
 
-#: Seconds that the host's loop waits for one look: a thousand processes take 0.03.
+#: Seconds that the event loop waits for one look. A thousand processes take 0.03 s.
 PATIENCE: Final = 0.1
-#: Looks that may be held up at once, each by one process and in a thread of its own.
+#: Looks that may be held up at a time, each by one process and in a thread of its own.
 MOST_HELD_UP: Final = 16
 
 
 class _Look:
-    """One look at processes, one after the other."""
+    """One look at some processes, one after the other."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = pids
         self._reading = Reading[None]()
         self._is_over = False
         self.found: dict[int, ProcessStat | None] = {}
-        #: The process that is being looked at.
+        #: The pid of the process that is being read.
         self.at = 0
 
     @property
@@ -34,7 +34,7 @@ class _Look:
         return self._reading.is_under_way
 
     def begin(self) -> None:
-        """Look, and give up after ``PATIENCE``: the thread ends once its process lets it."""
+        """Look, and give up after ``PATIENCE``. The thread ends when its process lets it go on."""
         self._reading.begin(self._read, PATIENCE)
         self._is_over = True
 
@@ -49,18 +49,19 @@ class _Look:
 class StatReader:
     """Reads ``process_stat`` of processes that may execute programs.
 
-    A process that executes a program holds a lock (``exec_update_lock``) until the memory that it
-    had is freed: half a minute, if others keep it from the processor. Whoever reads its stat waits
-    as long. So a thread reads, and where that is held up the next look leaves the process out.
+    A process that executes a program holds a lock (``exec_update_lock``) until its former memory is
+    freed. That takes half a minute if other processes keep it from the processor, and whoever reads
+    its stat must wait. So a thread reads, and if it is held up the next looks leave that process
+    out.
     """
 
     def __init__(self) -> None:
         self._held_up: list[_Look] = []
 
     def read(self, pids: Sequence[int]) -> dict[int, ProcessStat | None]:
-        """Return what could be read in time; None of those that are gone.
+        """Return the stats that could be read in time, by pid; None for processes that are gone.
 
-        ``pids`` are looked at in this order.
+        The processes are read in the order of ``pids``.
         """
         if not pids:
             return {}

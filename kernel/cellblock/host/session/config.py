@@ -1,6 +1,9 @@
-"""What a session is made from: a policy, the backend that enforces it, what a zygote is told.
+"""The config of a session: its policy, the backend that enforces it, the message to its zygote.
 
-Imported before the zygote of a wrapping backend is started, so it imports little.
+``resolve`` makes the config from a front's ``SessionOptions``; ``under_policy`` makes the config of
+a narrower policy; the methods of ``SessionConfig`` make those of forks and of a pool's sandboxes.
+
+This module is imported before the zygote of a wrapping backend is started, so it imports little.
 """
 
 from __future__ import annotations
@@ -52,23 +55,24 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: Descriptors that the host needs for a copy of the guest: a socket, two pipes, a pidfd.
+#: Descriptors that the host needs for each copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
-#: The folder of the project that cells write to where nothing can be staged.
+#: The folder in the project that cells write to if nothing can be staged.
 _WORK: Final = "work"
-#: Files that a cell's ``read_deny_paths`` may name by a pattern.
+#: Files that the patterns of a narrowing's ``read_deny_paths`` may name: each is looked up and
+#: hidden by itself.
 MOST_NAMED: Final = 1_000
-#: Where guests find programs.
+#: The folders in which guests look for programs.
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 class SessionOptions(Struct, frozen=True):
-    """What a front asks for: a policy, by name or file or as a value, and where it is to hold.
+    """What a front asks for: a policy and the folders that it applies to.
 
-    ``project`` is the folder that cells are run for, ``scratch`` one that they have for
-    themselves. Without a project that is all they have: ``given_project`` is None, and the policy's
-    ``{project}`` grants nothing. ``private`` are paths that no guest reads, whatever the policy
-    says.
+    ``policy`` is a preset's name, a file or a value. ``given_project`` is the folder that cells are
+    run for, ``scratch`` a folder that they have for themselves. Without a project, scratch is all
+    that cells have, and the policy's ``{project}`` grants nothing. ``private`` are paths that no
+    guest may read, whatever the policy says.
     """
 
     policy: str | Policy
@@ -76,38 +80,38 @@ class SessionOptions(Struct, frozen=True):
     scratch: Path
     allow_unsafe: bool = False
     private: tuple[Path, ...] = ()
-    #: What cells find in ``inputs``: a file, or each value as JSON.
+    #: What cells find in ``inputs``: the path of a file, or each value as JSON text.
     inputs: str | dict[str, str] = field(default_factory=dict)
-    #: How to allow what has to be allowed, and whether the user may be asked to.
+    #: The text that says how to allow an unsafe policy, and whether the user may be asked.
     ask: str = load.ASK
     asks: bool = False
-    #: The notebook that the cells are of, which may narrow the policy.
+    #: The notebook that the cells belong to; it may narrow the policy.
     notebook: Path | None = None
-    #: Whether cells have a home folder that is staged like the project. Programs exchange files
-    #: with theirs in the scratch folder, and there that is it.
+    #: Whether cells have a home folder that is staged like the project. Not for sandboxes:
+    #: programs exchange files with cells in the scratch folder, which is their home folder.
     stages_home: bool = False
-    #: Whether guests of one zygote may be of several sessions: those of a pool's sandboxes.
+    #: Whether one zygote may have guests of several sessions: those of a pool's sandboxes.
     pooled: bool = False
 
     @property
     def project(self) -> Path:
-        """The folder that cells are run for: without one their scratch folder."""
+        """The folder that cells are run for, or their scratch folder if there is none."""
         return self.given_project or self.scratch
 
     @property
     def policy_name(self) -> str:
-        """What messages call the policy: its file as it was named, or a preset's name."""
+        """What messages call the policy: the name of its file as it was given, or of the preset."""
         return self.policy if isinstance(self.policy, str) else self.policy.name
 
     @property
     def policy_file(self) -> str:
-        """The policy's file as it was named, or a preset's name; empty for any other value."""
+        """The policy's file as it was given, or its preset's name; empty for any other policy."""
         name = self.policy_name
         return name if isinstance(self.policy, str) or base_of(name) else ""
 
 
 class Wrapping(Struct, frozen=True):
-    """Makes the command that starts a zygote behind a backend; equal ones make the same."""
+    """Makes the command that starts a zygote behind a backend. Equal values make equal commands."""
 
     backend: Backend
     view: View
@@ -118,58 +122,59 @@ class Wrapping(Struct, frozen=True):
 
     @property
     def stays(self) -> bool:
-        """Whether what is put in front stays there; else it becomes the zygote."""
+        """Whether the backend's process stays in front of the zygote, or else becomes it."""
         return self.backend.stays
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is put in front, where a later kernel may start its zygote with the same."""
+        """The backend's part of the command, if a later kernel may start its zygote with it."""
         return self.backend.repeatable(spawn.zygote_argv(0), self.view)
 
 
 class SessionConfig(Struct, frozen=True):
-    """A policy that can be enforced, what enforces it, and what the zygote is told."""
+    """A policy that can be enforced, the backend that does, and the message for the zygote."""
 
     policy: Policy
     chosen: Chosen
     prepare: messages.Prepare
     wrap: Wrapping | None
     project: Path
-    #: What operations of the host may touch; None where none is granted.
+    #: What the host's operations may touch; None if the policy grants no operation.
     operations: OperationGrants | None = None
-    #: Paths of the host's own, and of the front's, that no guest reads.
+    #: Paths of the host and of the front that no guest may read.
     private: tuple[Path, ...] = ()
-    #: What is there beneath the roots that is denied by its name.
+    #: Files beneath the policy's roots that are denied by their names.
     secrets: tuple[Path, ...] = ()
-    #: The policy before a notebook or a cell narrowed it, and that notebook.
+    #: The operator's policy, if a notebook or a cell narrowed it, and that notebook.
     operators: Policy | None = None
     notebook: str = ""
-    #: Why it is not known whether the notebook narrows it.
+    #: What the user is told about the policy at the start, or nothing.
     notice: str = ""
-    #: What the user has to allow before a guest may start.
+    #: What the user must allow before a guest may start.
     condition: PolicyError | None = None
-    #: Where the policy is, for messages.
+    #: The policy's file or preset as it was given, for messages.
     file: str = ""
-    #: What names the kernel, for a later one to adopt what it stages, and what it adopted itself.
+    #: Names of the kernel, by which a later one adopts its staged changes, and the staged changes
+    #: that this kernel adopted.
     names: tuple[str, ...] = ()
     adopted: Staged | None = None
-    #: Variables that a program gives cells, and says are no secrets.
+    #: Environment variables that a program gives cells. The program says that none is a secret.
     variables: dict[str, str] = field(default_factory=dict)
-    #: Whether what is staged is shown to the user, and kept: a fork leaves that to its session.
+    #: Whether staged changes are shown to the user and kept. A fork leaves that to its session.
     lists_staged: bool = True
 
     @property
     def has_project(self) -> bool:
-        """Whether cells are run for a folder of the user's."""
+        """Whether cells are run for a folder of the user."""
         return self.project != self.scratch
 
     @property
     def scratch(self) -> Path:
-        """The folder that cells have for themselves."""
+        """The folder that the session's cells have for themselves."""
         return Path(self.prepare.scratch)
 
     def with_artifacts(self, folder: str) -> SessionConfig:
-        """Return one that copies files to ``folder``. Raises PolicyError where it can't."""
+        """Return a config that copies artifacts to ``folder``. Raises PolicyError if it can't."""
         changed = replace(self, policy=self.policy.replace(artifact_folder=folder))
         check_out_of_reach(changed.policy, self.prepare.plan)
         if services := granted_services(changed):
@@ -177,30 +182,33 @@ class SessionConfig(Struct, frozen=True):
         return changed
 
     def with_variables(self, variables: Mapping[str, str]) -> SessionConfig:
-        """Return one whose guests have these variables of the environment, which are no secrets.
+        """Return a config whose guests have these environment variables, which are not secret.
 
-        No zygote is told of them. Raises InputError for one that can't be given.
+        No zygote is told of them. Raises InputError for a variable that can't be given: its name or
+        value is impossible, or cellblock sets it, or the policy keeps a secret in it.
         """
-        ours = guest_environment((), self.scratch, os.environ, self.prepare.plan).keys() - {_USER}
+        reserved = guest_environment((), self.scratch, os.environ, self.prepare.plan).keys() - {
+            _USER
+        }
         secret = self.policy.secret_variables()
         for name, value in variables.items():
-            what, remedy = "", "Leave it out."
+            problem = ""
+            remedy = "Leave it out."
             if not (isinstance(name, str) and isinstance(value, str)):
-                what, remedy = "not a text", "Give a text for each name."
+                problem = "not a text"
+                remedy = "Give a text for each name."
             elif not name or "=" in name or "\0" in name + value:
-                what, remedy = (
-                    "no variable can be that",
-                    "Give a name without =, and no zero bytes.",
-                )
+                problem = "no variable can be that"
+                remedy = "Give a name without =, and no zero bytes."
             elif len(f"{name}={value}".encode(errors="surrogatepass")) >= _LONGEST_VARIABLE:
-                what = "no program starts with a variable of 128 KiB"
+                problem = "no program starts with a variable of 128 KiB"
                 remedy = "Give it as one of inputs=, or in a file."
-            elif name in ours:
-                what = "cells have a value of cellblock's for it"
+            elif name in reserved:
+                problem = "cells have a value of cellblock's for it"
             elif name in secret:
-                what = f"the policy has {secret[name]} there, which no cell gets"
-            if what:
-                raise InputError(what, file="env", key=str(name), remedy=remedy)
+                problem = f"the policy has {secret[name]} there, which no cell gets"
+            if problem:
+                raise InputError(problem, file="env", key=str(name), remedy=remedy)
         environment = self.prepare.environment | dict(variables)
         prepare = replace(self.prepare, environment=environment)
         check_encodable(prepare, self.policy.name, self.scratch)
@@ -208,11 +216,12 @@ class SessionConfig(Struct, frozen=True):
 
     @property
     def shareable(self) -> bool:
-        """Whether guests of one zygote are kept apart: by Landlock, or not at all.
+        """Whether sessions may share a zygote: Landlock keeps its guests apart, or nothing has to.
 
-        A container's limits are for one guest, and its scratch folder is nowhere outside. What one
-        session stages no other sees, nor its /dev/shm and /proc: those take mounts of its own. Nor
-        is it in the network that another one has with listed hosts.
+        They may not in a container, whose limits are for one guest and whose scratch folder does
+        not exist outside of it. Nor if a session has layers, /dev/shm or /proc, which others must
+        not see: unless each guest gets mounts of its own. Nor if a session has a network with
+        listed hosts or ports, in which others must not be.
         """
         plan = self.prepare.plan
         locks = plan.locks
@@ -227,10 +236,10 @@ class SessionConfig(Struct, frozen=True):
     def in_folder(
         self, folder: Path, *, inputs: dict[str, str], cwd: str | None = None
     ) -> SessionConfig:
-        """Return one for guests of the same zygote that have ``folder`` for themselves.
+        """Return a config for guests of the same zygote that have ``folder`` for themselves.
 
-        It lies in the scratch folder and takes its place; ``cwd`` that of the folder that cells
-        run in.
+        ``folder`` lies in the scratch folder and takes its place in all paths. ``cwd`` is the
+        folder that cells run in; by default it is moved likewise.
         """
         prepare, shared = self.prepare, self.prepare.scratch
 
@@ -269,14 +278,14 @@ class SessionConfig(Struct, frozen=True):
         )
 
     def in_fork(self, folder: Path | None, settings: SessionSettings) -> SessionConfig:
-        """Return one for a fork of this session, under what is in force there: its ``settings``.
+        """Return the config of a fork of this session, under the session's ``settings`` in force.
 
-        That may be narrower than this config, which is of the session's start: of its policy, of
-        its guest and of what the host does for it.
+        Those may be narrower than this config, which is the one of the session's start.
 
-        ``folder`` lies in the session's and takes its place; what is staged can be read. Without
-        one the fork has all that the session has, which goes on listing what is staged: the fork
-        writes to the same layers, and what is there counts against its limits, too.
+        ``folder`` lies in the session's scratch folder and takes its place; the fork can read
+        staged changes, but stages nothing. Without a ``folder`` the fork has all that the session
+        has. It writes to the same layers, which count against its limits, too; the session goes on
+        listing what is staged.
         """
         prepare, plan = settings.prepare, settings.prepare.plan
         operations = None if settings.tools is None else settings.tools.operations
@@ -290,11 +299,11 @@ class SessionConfig(Struct, frozen=True):
         return moved.in_folder(folder, inputs=prepare.inputs)
 
 
-# --- making one ---------------------------------------------------------------------------------
+# --- making a config ----------------------------------------------------------------------------
 
 
 def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendError:
-    """Read the policy and decide what enforces it; return why nothing may run, where that is so."""
+    """Read the policy and choose what enforces it; return the config, or why nothing may run."""
     name = ""
     try:
         policy = _load(options)
@@ -302,9 +311,9 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
         check_file_limit(policy)
         narrowed, notice = _narrowed_by_notebook(policy, options)
         condition = _condition(narrowed, options)
-        # Not probed: the guest tries its locks itself before the first user byte.
+        # The locks are not probed here: the guest tries them itself before any user code runs.
         chosen = choose(narrowed, "attempt")
-        secrets, whole = _secrets(policy, narrowed, options.project)
+        secrets, scanned_all = _secrets(policy, narrowed, options.project)
         private = tuple(_private(options, policy))
         narrowed, layers, unstaged = _staged(
             narrowed, chosen.backend, options, (*private, *secrets)
@@ -323,14 +332,14 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
             pooled=options.pooled,
             file=options.policy_file,
         )
-        # By the operator's policy: a notebook may leave cells nothing that they could write.
+        # Checked with the operator's policy, because a notebook may narrow away all write roots.
         if services := granted_services(replace(config, policy=policy)):
             services.check_artifacts()
     except BackendError as exc:
         return exc
     except PolicyError as exc:
-        for one in exc.all():
-            one.file = options.policy_name if one.file == name else one.file
+        for error in exc.all():
+            error.file = options.policy_name if error.file == name else error.file
         return exc
     return replace(
         config,
@@ -340,7 +349,7 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
             filter(
                 None,
                 (
-                    *_notices(policy, options, opened, whole=whole),
+                    *_notices(policy, options, opened, scanned_all=scanned_all),
                     *_missing_keys(narrowed),
                     notice,
                     unstaged,
@@ -352,12 +361,15 @@ def resolve(options: SessionOptions) -> SessionConfig | PolicyError | BackendErr
 
 
 def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
-    """Return the same for a narrower policy. Raises PolicyError, BackendError."""
+    """Return a session's config for a narrower policy. Raises PolicyError, BackendError."""
     secrets, _ = _secrets(config.policy, policy, config.project)
-    if len({*secrets} - {*config.secrets}) > MOST_NAMED:  # each is looked up, and hidden
-        what = f"name more than {MOST_NAMED:,} files"
-        raise PolicyError(what, key="read_deny_paths", remedy="Deny the folder that they are in.")
-    # What has come to a write root since is the cells' own, unless its name was no secret's.
+    if len({*secrets} - {*config.secrets}) > MOST_NAMED:
+        problem = f"name more than {MOST_NAMED:,} files"
+        raise PolicyError(
+            problem, key="read_deny_paths", remedy="Deny the folder that they are in."
+        )
+    # A file in a write root whose name was denied at the start came there since: it is the cells'
+    # own. Only a file whose name was not denied before must be denied now.
     before = config.policy.read_deny_paths
     secrets = tuple(
         path
@@ -390,37 +402,40 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
 def _staged(
     policy: Policy, backend: Backend, options: SessionOptions, private: tuple[Path, ...]
 ) -> tuple[Policy, tuple[messages.Layer, ...], str]:
-    """Return the layers for what is staged; or none, a policy without, and what the user is told.
+    """Return the policy, the layers for its staged roots, and a notice for the user.
 
-    There the project has one folder that can be written to.
+    If nothing can be staged here there are no layers. The policy then has no staged roots; instead
+    cells may write to one folder of the project, and the notice says so.
     """
     if not policy.filesystem_staged_roots:
         return policy, (), ""
     folders: Any = {"scratch": options.scratch, "project": options.project, "private": private}
     layers = make_layers(policy, home=options.stages_home, **folders)
-    fill = {"{scratch}": str(options.scratch), "{project}": str(options.project)}
-    written = standing(filled(root, fill) for root in policy.filesystem_write_roots)
-    why = f"backend {backend.name} can't"
+    placeholders = {"{scratch}": str(options.scratch), "{project}": str(options.project)}
+    written = standing(filled(root, placeholders) for root in policy.filesystem_write_roots)
+    reason = f"backend {backend.name} can't"
     if backend.stages:
         projects = tuple(layer for layer in layers if not layer.kept_in)
-        why = why_not(projects, backend, written)
-        if not why and why_not(layers[len(projects) :], backend, ()):
-            layers = projects  # ~ is scratch, which may be on a disk that no layer can be over
-    if not why:
+        reason = why_not(projects, backend, written)
+        if not reason and why_not(layers[len(projects) :], backend, ()):
+            # The scratch folder may be on a disk that no layer can lie over. Then it is the home
+            # folder itself, without a layer.
+            layers = projects
+    if not reason:
         return policy, layers, ""
     project, work = str(options.project), options.project / _WORK
-    own = [root for root in written if within(root, project) and root != fill["{scratch}"]]
-    # A checkout could bring a link of that name, to anything of the user's.
+    own = [root for root in written if within(root, project) and root != placeholders["{scratch}"]]
+    # Not through a link: a checkout could bring one of that name, to any file of the user's.
     if not own:
         with contextlib.suppress(OSError):
             work.mkdir()
         own = [str(work)] if work.is_dir() and not work.is_symlink() else []
     where = f"{', '.join(own)} alone" if own else f"no folder, for {work} is none, or a link"
-    told = f"writes can't be staged here ({why}): cells can write in {where}"
+    notice = f"writes can't be staged here ({reason}): cells can write in {where}"
     roots = tuple(dict.fromkeys((*policy.filesystem_write_roots, *own)))
     if any(map(paths.is_pattern, policy.read_deny_paths)):
-        told += ", and read a .env or the like that is made while they run"
-    return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), told
+        notice += ", and read a .env or the like that is made while they run"
+    return policy.replace(filesystem_write_roots=roots, filesystem_staged_roots=()), (), notice
 
 
 def _resolved(  # noqa: PLR0913 - each comes from another place
@@ -435,10 +450,11 @@ def _resolved(  # noqa: PLR0913 - each comes from another place
     pooled: bool = False,
     file: str,
 ) -> SessionConfig:
-    """Return the config of a policy; guests begin in ``cwd`` if they can read any of that.
+    """Return the config of a policy. Raises PolicyError, BackendError.
 
-    ``places`` are project and scratch; ``unreadable`` is what is private, and what has the name of
-    a secret. ``file`` is the policy's file as it was named.
+    ``places`` are the project and scratch folders. ``unreadable`` are the private paths and the
+    files denied by their names. Guests begin in ``cwd`` if they can read any of it. ``file`` is the
+    policy's file as it was given.
     """
     (project, scratch), (private, secrets) = places, unreadable
     operations = catalog.grants_of(policy, project=project, private=private)
@@ -454,12 +470,12 @@ def _resolved(  # noqa: PLR0913 - each comes from another place
 
 
 def _load(options: SessionOptions) -> Policy:
-    """Return the policy. Raises PolicyError, also where nobody is there to allow it."""
-    # Whether it is allowed is looked at below.
+    """Return the policy. Raises PolicyError, also if it must be allowed and nobody can be asked."""
+    # Unsafe policies load here, because ``_condition`` below checks whether this one is allowed.
     rest: dict[str, Any] = {
         "allow_unsafe": True,
         "scratch": options.scratch,
-        # Where a program's relative paths begin, and the host's own folders.
+        # Without a project, relative paths in a policy begin in the current folder.
         "project": options.given_project or Path.cwd(),
         "has_project": options.given_project is not None,
     }
@@ -475,11 +491,12 @@ def _load(options: SessionOptions) -> Policy:
 
 
 def _notices(
-    policy: Policy, options: SessionOptions, opened: Sequence[Path], *, whole: bool
+    policy: Policy, options: SessionOptions, opened: Sequence[Path], *, scanned_all: bool
 ) -> Iterator[str]:
-    """Yield what the user is told of what cells read of the project.
+    """Yield what the user is told about the files of the project that cells can read.
 
-    ``opened`` has the name of a secret and lies where cells write.
+    ``opened`` are files with the name of a secret in folders that cells write to.
+    ``scanned_all`` says whether the whole project was searched for such names.
     """
     if paths.reads_home_files(policy, options.project):
         yield (
@@ -487,7 +504,7 @@ def _notices(
             "folders: it is your home folder, or holds it. To have more, put the notebook in a "
             "folder of its own"
         )
-    if not whole:
+    if not scanned_all:
         yield (
             "hides passwords (.env and the like) in the project's outer folders only: it has more "
             f"than {paths.MOST_ENTRIES:,} files. To hide others: read_deny_paths"
@@ -502,30 +519,33 @@ def _notices(
 
 
 def _missing_keys(policy: Policy) -> Iterator[str]:
-    """Yield what the user is told of credentials that can't be sent."""
+    """Yield what the user is told about credentials that can't be read, and so not sent."""
     if not policy.credentials:
         return
     from cellblock.host.services import secret_values  # noqa: PLC0415 - few policies have any
 
-    for name, one in policy.credentials.items():
+    for name, credential in policy.credentials.items():
         try:
-            secret_values.read_secret(one.value)
+            secret_values.read_secret(credential.value)
         except secret_values.NoSecretError as exc:
             yield (
-                f"refuses requests to {hosts_in_words(one)}, which take the key {name} "
-                f"({one.value}): {exc.message}. {exc.remedy}"
+                f"refuses requests to {hosts_in_words(credential)}, which take the key {name} "
+                f"({credential.value}): {exc.message}. {exc.remedy}"
             )
 
 
 def _condition(policy: Policy, options: SessionOptions) -> PolicyError | None:
-    """Return what has to be allowed of a policy, and was not."""
+    """Return the error that says what the user must still allow of a policy, or None."""
     if options.allow_unsafe:
         return None
     return load.unsafe_error(policy, options.policy_name, ask=options.ask, asks=options.asks)
 
 
 def _narrowed_by_notebook(policy: Policy, options: SessionOptions) -> tuple[Policy, str]:
-    """Return what the notebook leaves of a policy; see ``SessionConfig.notice``."""
+    """Apply the narrowing in the notebook's metadata to a policy; return it with a notice.
+
+    The notice says why it is not known whether the notebook narrows the policy, or is empty.
+    """
     if options.notebook is None:
         return policy, ""
     from cellblock.policy import narrow_requests  # noqa: PLC0415 - before a wrapped zygote starts
@@ -536,9 +556,10 @@ def _narrowed_by_notebook(policy: Policy, options: SessionOptions) -> tuple[Poli
 
 
 def _private(options: SessionOptions, policy: Policy) -> list[Path]:
-    """Return what no guest reads: history, kept output, logs, approvals, keys, the front's own.
+    """Return the paths that no guest may read.
 
-    Keys of kernels that start later are not readable either: see ``backends.plan``.
+    These are the history, kept output, audit logs, approvals, keys, and what the front calls
+    private. ``backends.plan`` denies the keys of kernels that start later.
     """
     own = [default_path().parent, Path(policy.audit.folder)]
     approvals = [Path(data_folder()), Path(policy.approval.key)]
@@ -547,26 +568,28 @@ def _private(options: SessionOptions, policy: Policy) -> list[Path]:
 
 
 def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Path, ...], bool]:
-    """Return what is denied by its name beneath what cells read, and whether all was looked at.
+    """Return the files beneath the policy's roots that are denied by their names.
 
-    A ``narrowed`` policy may deny more names; it takes no denial back by what it names as a root.
+    Also return whether everything there was looked at. A ``narrowed`` policy may deny more names.
+    The roots are those of the policy before, so that narrowing a root takes no denial back.
     """
     roots = (*policy.filesystem_read_roots, *policy.filesystem_write_roots)
     filled = list(policy.filesystem_write_roots)
     filled += itertools.chain.from_iterable(paths.host_write_roots(policy).values())
     if policy.filesystem_staged_roots:  # cells have it where nothing can be staged: see ``_staged``
         filled.append(str(project / _WORK))
-    found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths, filled=filled)
-    return tuple(map(Path, found)), whole
+    secrets, scanned_all = paths.find_secret_files(roots, narrowed.read_deny_paths, filled=filled)
+    return tuple(map(Path, secrets)), scanned_all
 
 
 def _apart_from_cells_own(
     secrets: tuple[Path, ...], policy: Policy, project: Path
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return those of ``secrets`` that are denied, and those that lie where cells write.
+    """Split ``secrets`` into those that are denied, and those in folders that cells write to.
 
-    Nothing there can be denied, and cells may have made it: it stops no kernel. But in a folder
-    that holds the notebook's own it is a user's: such a policy is refused.
+    In a folder that cells write to no file can be denied, and cells may have made the file
+    themselves, so it does not keep a kernel from starting. But if the folder holds the project, the
+    file is the user's: it stays denied, and so the policy is refused.
     """
     roots = [root for root in policy.filesystem_write_roots if not within(str(project), root)]
     opened = tuple(path for path in secrets if _beneath(path, roots))
@@ -574,14 +597,15 @@ def _apart_from_cells_own(
 
 
 def _beneath(path: Path, roots: Iterable[str]) -> bool:
-    """Return whether a path lies in one of these roots."""
+    """Return whether a path lies in one of these roots, or is one."""
     return any(within(str(path), root) for root in roots)
 
 
 def _first_cwd(policy: Policy, project: Path, scratch: Path) -> str:
-    """Return the folder that guests begin in: the project where they can read it.
+    """Return the folder that guests begin in: the project if they can read it, or else scratch.
 
-    Of a home folder they read files alone, and begin there in mode confined.
+    If the project is a home folder they can read files in it, but no folders. In mode confined
+    that is enough to begin there.
     """
     roots = policy.filesystem_read_roots
     reads_project = any(project.is_relative_to(root) for root in roots)
@@ -605,14 +629,17 @@ def planned(
     layers: tuple[messages.Layer, ...] = (),
     pooled: bool = False,
 ) -> tuple[messages.Plan, Wrapping | None]:
-    """Return what guests lock, and what their zygote is wrapped in, if it is."""
+    """Return the plan of the guests' locks, and the wrapping of their zygote.
+
+    The wrapping is None for a backend that does not wrap zygotes.
+    """
     folders: Any = {"scratch": scratch, "project": project, "private": private}
     plan = make_plan(policy, backend, layers=layers, pooled=pooled, **folders)
     if not backend.wraps:
         return plan, None
     view = make_view(policy, plan, **folders)
-    around = {name: getattr(backend, name)(view) for name in ("unseen", "mounted", "bounded")}
-    return replace(plan, **around), Wrapping(backend, view)
+    shown = {name: getattr(backend, name)(view) for name in ("unseen", "mounted", "bounded")}
+    return replace(plan, **shown), Wrapping(backend, view)
 
 
 def prepare_message(
@@ -623,9 +650,9 @@ def prepare_message(
     inputs: dict[str, str] | None = None,
     file: str = "",
 ) -> messages.Prepare:
-    """Return what a zygote is told of a policy, and of what cells are given.
+    """Return the message that prepares a zygote: the policy's part, and what cells are given.
 
-    ``file`` is the policy's file as it was named, for remedies.
+    ``file`` is the policy's file as it was given, for remedies.
     """
     return messages.Prepare(
         rules=policy.rules(file).to_builtins(),
@@ -647,24 +674,26 @@ def prepare_message(
 
 
 _USER: Final = "USER"
-#: Bytes of a variable, its name and a zero byte with which no program starts (execve(2)).
+#: Bytes of a variable (``name=value`` and a zero byte) from which no program starts (execve(2)).
 _LONGEST_VARIABLE: Final = 2**17
+#: Variables for programs that cells start.
 _OF_PROGRAMS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 def guest_environment(
     passed_on: Sequence[str], scratch: Path, host: Mapping[str, str], plan: messages.Plan
 ) -> dict[str, str]:
-    """Return the environment of a guest: nothing of the host's but what is ``passed_on``.
+    """Return the environment of a guest. Of the host's it has only the variables ``passed_on``.
 
-    The fixed values win: a guest's HOME is its scratch folder, or a layer in it, so that what it
-    writes below ``~`` is staged as in the project. Where it may start programs, this
-    interpreter's come first, and ``!`` has the user's shell. joblib is told where it can have no
-    workers: it would warn, or hang.
+    Fixed values win over those. HOME is the scratch folder, or a layer in it so that what a cell
+    writes below ``~`` is staged like the project. If the guest may start programs, this
+    interpreter's come first in PATH, and ``!`` uses the user's shell. joblib is told if it can
+    have no workers, because it would warn or hang.
     """
     serial = plan.locks and (not plan.subprocess or PROC not in plan.read_roots)
     passed = {name: host[name] for name in passed_on if name in host}
-    folder, shell = str(scratch), host.get("SHELL", "")
+    folder = str(scratch)
+    shell = host.get("SHELL", "")
     home = next((layer.root for layer in plan.layers if layer.kept_in), folder)
     starts_shell = plan.subprocess and bool(shell)
     starts_shell = starts_shell and any(within(real(shell), root) for root in plan.read_roots)
@@ -682,14 +711,14 @@ def guest_environment(
             "MPLCONFIGDIR": f"{folder}/.matplotlib",
             **({"JOBLIB_MULTIPROCESSING": "0"} if serial else {}),
             **({"SHELL": shell} if starts_shell else {}),
-            # git fails over a file that it finds and may not read, and so does pip's own check.
+            # git fails if it finds a file that it may not read, and so does pip's version check.
             **(_OF_PROGRAMS if plan.subprocess else {}),
         }
     )
 
 
 def granted_services(config: SessionConfig) -> GrantedServices | None:
-    """Return the host's services that a policy grants; None where it grants none."""
+    """Return the host's services that a policy grants; None if it grants none."""
     policy = config.policy
     if policy.operations is None and not policy.llm.granted and not policy.artifact_export_paths:
         return None
@@ -698,37 +727,37 @@ def granted_services(config: SessionConfig) -> GrantedServices | None:
     return GrantedServices(policy, config.prepare)
 
 
-# --- what keeps a readable policy from holding here ---------------------------------------------
+# --- why a policy can't be enforced here, though it could be read -------------------------------
 
 
 def check_file_limit(policy: Policy) -> None:
-    """Raise PolicyError where fewer files may be open than the policy's snapshots take."""
+    """Raise PolicyError if the policy's snapshots need more open files than the host may have."""
     limit = os.sysconf("SC_OPEN_MAX")
     copies = 0 if policy.snapshots == "off" else policy.undo_depth
     if 0 <= limit < spawn.LEAST_FILES + copies * _FILES_OF_A_COPY:
-        most = max(0, limit - spawn.LEAST_FILES) // _FILES_OF_A_COPY
-        what = f"only {limit} files may be open, and each snapshot takes {_FILES_OF_A_COPY}"
-        remedy = f"Raise the limit: ulimit -n 1024. Or have undo_depth be {most}."
-        raise policy.error(what, "undo_depth", policy.undo_depth, remedy)
+        affordable = max(0, limit - spawn.LEAST_FILES) // _FILES_OF_A_COPY
+        problem = f"only {limit} files may be open, and each snapshot takes {_FILES_OF_A_COPY}"
+        remedy = f"Raise the limit: ulimit -n 1024. Or have undo_depth be {affordable}."
+        raise policy.error(problem, "undo_depth", policy.undo_depth, remedy)
 
 
 def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
-    """Raise PolicyError where cells could read a secret, or write what decides about them.
+    """Raise PolicyError if cells could read a secret, or write a file that decides about them.
 
-    Secrets are the audit log, the key of approvals and files of credentials; manifests and
-    templates decide.
+    Secrets are the audit log, the key of approvals and the files of credentials. Manifests and
+    templates decide about cells, and so do the secrets' files.
     """
     readable = (*plan.read_roots, *plan.write_roots)
     by_host = paths.host_write_roots(policy).values()
     writable = (*plan.write_roots, *itertools.chain.from_iterable(by_host))
     deciding = [("templates.folders", folder) for folder in policy.templates.folders]
     if policy.audit.log and not plan.hides(os.path.realpath(policy.audit.folder)):
-        what = "cells could read the audit log"
-        _refuse_within(policy.audit.folder, readable, what, "audit.folder", policy)
+        problem = "cells could read the audit log"
+        _refuse_within(policy.audit.folder, readable, problem, "audit.folder", policy)
     if policy.admission == "approved":
         if not plan.hides(os.path.realpath(policy.approval.key)):
-            what = "cells could read the key of approvals"
-            _refuse_within(policy.approval.key, readable, what, "approval.key", policy)
+            problem = "cells could read the key of approvals"
+            _refuse_within(policy.approval.key, readable, problem, "approval.key", policy)
         deciding.append(("approval.folder", policy.approval.folder))
     for key, path in policy.secret_files().items():
         if not plan.hides(path):
@@ -738,19 +767,20 @@ def check_out_of_reach(policy: Policy, plan: messages.Plan) -> None:
         _refuse_within(path, writable, "cells could write what decides", key, policy)
 
 
-def _refuse_within(path: str, roots: Sequence[str], what: str, key: str, policy: Policy) -> None:
-    """Raise PolicyError where ``path``, a link on its way or its end lies in one of ``roots``."""
+def _refuse_within(path: str, roots: Sequence[str], problem: str, key: str, policy: Policy) -> None:
+    """Raise PolicyError if ``path``, a link on the way to it, or its target lies in a root."""
     names = (path, os.path.realpath(path), *(link for link, _ in links([path])))
     for root in roots:
         if any(within(name, root) for name in names):
-            what += f": {root} is within their reach"
-            raise policy.error(what, key, path, "Choose a folder elsewhere.")
+            problem += f": {root} is within their reach"
+            raise policy.error(problem, key, path, "Choose a folder elsewhere.")
 
 
 def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) -> None:
-    """Raise PolicyError for a path, or a variable's value, that the wire can't carry.
+    """Raise PolicyError if the message to the zygote can't be encoded.
 
-    Also for too much: plan and inputs are bounded, the policy's lists and variables are not.
+    A path or a variable's value may not be UTF-8. Or the message is too large: plan and inputs are
+    bounded, but the policy's lists and the variables are not.
     """
     try:
         frames.encode(prepare)
@@ -758,9 +788,10 @@ def check_encodable(prepare: messages.Prepare, policy_name: str, scratch: Path) 
         remedy = "Give the folder a name in UTF-8, or take it out of the policy."
         if str(scratch) in exc.object:
             remedy = "Set TMPDIR to a folder with a name in UTF-8."
-        what, value = "a name that cells need is not UTF-8", ascii(exc.object)
-        raise PolicyError(what, file=policy_name, value=value, remedy=remedy) from None
+        problem = "a name that cells need is not UTF-8"
+        value = ascii(exc.object)
+        raise PolicyError(problem, file=policy_name, value=value, remedy=remedy) from None
     except FrameTooLargeError as exc:
-        what = f"more than cells can be given: {exc}"
+        problem = f"more than cells can be given: {exc}"
         remedy = "Shorten the variables (env=, env_var_access), or the policy's lists."
-        raise PolicyError(what, file=policy_name, remedy=remedy) from None
+        raise PolicyError(problem, file=policy_name, remedy=remedy) from None

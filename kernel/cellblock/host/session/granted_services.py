@@ -1,6 +1,7 @@
 """The host's services that a policy grants: operations, language models, copying files out.
 
-Imported late (``config.granted_services``): most policies grant none, and workers cost start time.
+``config.granted_services`` imports this module only if the policy grants any of them: most policies
+grant none, and the import costs start time.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 
 
 class GrantedServices:
-    """What one session may use of them."""
+    """The services that one session's policy grants."""
 
     def __init__(self, policy: Policy, prepare: Prepare) -> None:
         self._policy = policy
         self._prepare = prepare
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return what cells may call of all that."""
-        section, llm = self._policy.operations, self._policy.llm
+        """Return the tools by which cells call the operations and language models granted."""
+        section = self._policy.operations
+        llm = self._policy.llm
         operations = () if section is None else catalog.granted_tools(section)
         return (*operations, *(llm_provider.tools(llm) if llm.granted else ()))
 
@@ -41,15 +43,19 @@ class GrantedServices:
     def exports(
         self, reactor: Reactor, open_folder: Callable[[str], int]
     ) -> artifacts.ArtifactCollector | None:
-        """Return what copies files out after cells; None where the policy names none."""
-        policy, cwd = self._policy, self._prepare.cwd
+        """Return the collector that copies files out after cells; None if the policy names none.
+
+        ``open_folder`` opens a folder that cells write to, and returns its descriptor.
+        """
+        policy = self._policy
+        cwd = self._prepare.cwd
         if not policy.artifact_export_paths:
             return None
         return artifacts.ArtifactCollector(
             reactor,
             _written_roots(policy),
             artifacts.Patterns.of(
-                artifacts.absolute_pattern(one, cwd) for one in policy.artifact_export_paths
+                artifacts.absolute_pattern(pattern, cwd) for pattern in policy.artifact_export_paths
             ),
             policy.artifact_folder,
             max_bytes=policy.artifact_max_bytes,
@@ -58,37 +64,51 @@ class GrantedServices:
         )
 
     def check_artifacts(self) -> None:
-        """Raise PolicyError for files to be copied out that no cell can write, or not safely."""
-        policy, prepare = self._policy, self._prepare
-        roots, folder = _written_roots(policy), policy.artifact_folder
+        """Raise PolicyError if the policy's artifacts can't be copied out, or not safely.
+
+        They can't if no cell can write a file that the pattern means. It is not safe if cells could
+        write to the folder that files are copied to.
+        """
+        policy = self._policy
+        prepare = self._prepare
+        roots = _written_roots(policy)
+        folder = policy.artifact_folder
         if not policy.artifact_export_paths:
             return
         for pattern in policy.artifact_export_paths:
             absolute = artifacts.absolute_pattern(pattern, prepare.cwd)
             patterns = artifacts.Patterns.of([absolute])
             if not any(patterns.at(root).may_match_below for root in roots):
-                what = "cells can't write what this means"
+                problem = "cells can't write what this means"
                 remedy = _how_to_write(artifacts.fixed_folder(absolute), roots, prepare.scratch)
-                raise policy.error(what, "artifact_export_paths", pattern, remedy)
+                raise policy.error(problem, "artifact_export_paths", pattern, remedy)
         by_host = paths.host_write_roots(policy).get("ops.write_file.roots", ())
         changed = (*policy.filesystem_write_roots, *by_host)
         if root := next((root for root in changed if within(folder, root)), None):
-            what = f"cells could change what was copied out: {root} is writable"
-            raise policy.error(what, "artifact_folder", folder, "Choose a folder elsewhere.")
+            problem = f"cells could change what was copied out: {root} is writable"
+            raise policy.error(problem, "artifact_folder", folder, "Choose a folder elsewhere.")
 
 
 def _written_roots(policy: Policy) -> tuple[str, ...]:
-    """Return the folders that cells may write, staged or not, canonical and none in another."""
+    """Return the folders that cells may write to, staged or not; none lies in another of them."""
     return outermost((*policy.filesystem_write_roots, *policy.filesystem_staged_roots))
 
 
 def _how_to_write(folder: str, roots: tuple[str, ...], scratch: str) -> str:
-    """Return how cells come to write the files of a pattern that begins in ``folder``.
+    """Return the remedy for a pattern, which begins in ``folder``, that no cell can write to.
 
-    A write root that may be missing, as preset data's work folder, is none until it is made.
+    The policy may name a write root that does not exist yet, such as the work folder of preset
+    data. That root counts only once the folder is made, so the remedy says to make it.
     """
     named = ", ".join(root.replace(scratch, "{scratch}", 1) for root in roots)
     place = Path(folder)
-    missing = next((one for one in (*reversed(place.parents), place) if not one.exists()), None)
+    missing = next(
+        (
+            folder_above
+            for folder_above in (*reversed(place.parents), place)
+            if not folder_above.exists()
+        ),
+        None,
+    )
     make = f"Make the folder {missing}, if the policy lets cells write there. Or n"
     return f"{make if missing else 'N'}ame what is beneath a write root: {named}."

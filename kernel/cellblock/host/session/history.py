@@ -1,8 +1,12 @@
-"""Input history across sessions, in the user's cache folder; and what cells find in ``inputs``.
+"""The history of cells across sessions, and the data that cells find in ``inputs``.
 
-The cells of a session are kept in memory and written in idle time; earlier sessions are read when
-asked for. A database that can't be trusted, opened or written costs the earlier history, nothing
-else: a file that others can write, or a link that leads somewhere else, is left as it is.
+``History`` keeps a session's cells in memory and writes them to a database in the user's cache
+folder in idle time. Earlier sessions are read when a front end asks for them. If the database can't
+be trusted, opened or written, the earlier history is not available and nothing else fails: a file
+that others can write, or a link that leads elsewhere, is left as it is.
+
+``encode_inputs`` and ``inputs_from_file`` check and bound the data that whoever runs cells gives
+them as ``inputs``.
 """
 
 from __future__ import annotations
@@ -27,19 +31,22 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+#: The session, the line (the cell's number) and the source of a cell.
 Entry = tuple[int, int, str]
 _SCHEMA: Final = """
 create table if not exists sessions (id integer primary key autoincrement, started text);
 create table if not exists history (
     session integer, line integer, raw text, source text, primary key (session, line));
 """
+#: What a database with this schema holds, as ``sqlite_master`` lists it.
 _OBJECTS: Final = {
     ("table", "sessions"),
     ("table", "history"),
     ("table", "sqlite_sequence"),
     ("index", "sqlite_autoindex_history_1"),
 }
-#: Whoever wrote the file may have put values of any type into any column.
+#: Reads earlier cells. It checks types, because whoever wrote the file may have put values of any
+#: type into any column.
 _EARLIER: Final = """
 select session, line, text from (
     select session, line, case ? when 1 then raw else source end as text
@@ -48,19 +55,23 @@ where typeof(text) = 'text' and length(text) < ?
     and typeof(session) = 'integer' and typeof(line) = 'integer'
 order by session desc, line desc limit ?
 """
+#: Cells that are returned at once.
 _MAX_ENTRIES: Final = 10_000
-#: Characters of one earlier cell, and of all that are returned at once.
+#: Characters of one earlier cell, and of all earlier cells that are returned at once.
 _MAX_CELL: Final = 1 << 20
 _MAX_TEXT: Final = 8 << 20
-#: Seconds that the loop may stand still for a database that is locked, or made to be slow, and
-#: the instructions of SQLite's after which it is looked at.
+#: Seconds that the event loop may wait for a database that is locked, or made to be slow, and the
+#: number of SQLite's instructions between looks at the clock.
 _PATIENCE: Final = 0.25
 _INSTRUCTIONS: Final = 10_000
 _FILE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class UntrustedError(OSError):
-    """The history's place is not this user's alone. Its text says what to do."""
+    """The file or folder of the history does not belong to this user alone.
+
+    The error's text says what to do.
+    """
 
 
 def default_path() -> Path:
@@ -69,9 +80,9 @@ def default_path() -> Path:
 
 
 class History:
-    """What was run, newest last. Entries are ``(session, line, source)``; this session is 0.
+    """The cells that were run, newest last. Entries call this session 0.
 
-    Without a ``path`` nothing is written, and nothing of earlier sessions read.
+    Without a ``path`` nothing is written, and earlier sessions are not read.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -85,23 +96,24 @@ class History:
         self._deadline = 0.0
 
     def store(self, line: int, raw: str, source: str) -> None:
-        """Remember one cell; ``flush`` writes it."""
+        """Add one cell of this session; ``flush`` writes it."""
         self._here.append((line, raw, source))
         self._unsaved.append((line, raw, source))
 
     def annotate(self, line: int, comment: str) -> None:
         """Append a comment to a cell of this session."""
-        for place, (number, raw, source) in enumerate(self._here):
+        for index, (number, raw, source) in enumerate(self._here):
             if number == line:
-                noted = number, f"{raw.rstrip()}  {comment}", f"{source.rstrip()}  {comment}"
-                self._here[place] = noted
-                self._unsaved = [row for row in self._unsaved if row[0] != line] + [noted]
+                annotated = number, f"{raw.rstrip()}  {comment}", f"{source.rstrip()}  {comment}"
+                self._here[index] = annotated
+                self._unsaved = [row for row in self._unsaved if row[0] != line] + [annotated]
 
     def flush(self) -> None:
-        """Write what is not written yet."""
+        """Write the cells that are not in the database yet."""
         if not self._unsaved or self._path is None:
             return
-        rows, self._unsaved = self._unsaved, []
+        rows = self._unsaved
+        self._unsaved = []
 
         def write(db: sqlite3.Connection) -> None:
             if self._session is None:
@@ -116,25 +128,28 @@ class History:
         self._with_database(write)
 
     def tail(self, count: int, *, raw: bool) -> list[Entry]:
-        """Return the last ``count`` cells, this session's after those of earlier ones."""
+        """Return the last ``count`` cells: those of earlier sessions, then this session's."""
         here = self._entries(raw=raw)[-count:] if count else []
         missing = min(count, _MAX_ENTRIES) - len(here)
         return [*self._earlier(missing, raw=raw), *here]
 
     def range(self, session: int, start: int, stop: int | None, *, raw: bool) -> list[Entry]:
-        """Return lines ``start`` to ``stop`` (exclusive) of this session (0); no other's."""
+        """Return lines ``start`` to ``stop`` (exclusive) of this session (0).
+
+        For any other session this returns nothing.
+        """
         entries = [] if session else self._entries(raw=raw)
         return [e for e in entries if e[1] >= start and (stop is None or e[1] < stop)]
 
     def search(self, pattern: str, count: int | None, *, raw: bool, unique: bool) -> list[Entry]:
-        """Return this session's cells matching a glob, the last ``count`` of them."""
-        found = [e for e in self._entries(raw=raw) if fnmatch.fnmatchcase(e[2], pattern)]
+        """Return the last ``count`` cells of this session that match a glob pattern."""
+        matches = [e for e in self._entries(raw=raw) if fnmatch.fnmatchcase(e[2], pattern)]
         if unique:
-            found = list({e[2]: e for e in found}.values())
-        return found[-count:] if count else found
+            matches = list({e[2]: e for e in matches}.values())
+        return matches[-count:] if count else matches
 
     def close(self) -> None:
-        """Write and close."""
+        """Write what is not written yet, and close the database."""
         self.flush()
         if self._db is not None:
             self._db.close()
@@ -148,18 +163,19 @@ class History:
             return []
 
         def read(db: sqlite3.Connection) -> list[Entry]:
-            found, size = list[Entry](), 0
+            entries = list[Entry]()
+            size = 0
             for session, line, text in db.execute(_EARLIER, (raw, self._session, _MAX_CELL, count)):
                 size += len(text)
                 if size > _MAX_TEXT:
                     break
-                found.append((session, line, text))
-            return found[::-1]
+                entries.append((session, line, text))
+            return entries[::-1]
 
         return self._with_database(read) or []
 
     def _with_database(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Open the database and call ``action`` with it; a failure turns history off, for good."""
+        """Call ``action`` with the open database; a failure turns history off for good."""
         import sqlite3  # noqa: PLC0415 - not on the way to the first reply
 
         self._deadline = time.monotonic() + _PATIENCE
@@ -176,20 +192,20 @@ class History:
             return None
 
     def _set_up(self, db: sqlite3.Connection) -> None:
-        """Make the tables. Raises UntrustedError for a database that holds more than these."""
-        # Who wrote the file may have put views and triggers there instead of tables.
+        """Make the tables. Raises UntrustedError for a database that holds anything else."""
+        # Whoever wrote the file may have put views and triggers there instead of tables.
         db.execute("pragma trusted_schema = off")
         db.set_progress_handler(lambda: time.monotonic() > self._deadline, _INSTRUCTIONS)
         db.executescript(_SCHEMA)
-        found = set(db.execute("select type, name from sqlite_master"))
-        if not found <= _OBJECTS:
+        objects = set(db.execute("select type, name from sqlite_master"))
+        if not objects <= _OBJECTS:
             raise UntrustedError("it holds more than history. Remove it.")
 
 
 def _claim(path: Path) -> None:
-    """Make sure that the file is there, is a regular file, and belongs to this user alone.
+    """Make the database's file if it is missing, and make sure that it is this user's alone.
 
-    Raises OSError for anything else; nothing is changed then.
+    Raises OSError if it is not a regular file, or not this user's; then nothing is changed.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with closing(os.open(path.parent, FOLDER)) as folder:
@@ -203,60 +219,63 @@ def _claim(path: Path) -> None:
 
 
 def check_own(status: os.stat_result, path: Path | str) -> None:
-    """Raise UntrustedError for what another user owns, or may write."""
+    """Raise UntrustedError for a file or folder that another user owns or may write to."""
     if status.st_uid != os.geteuid():
         raise UntrustedError(f"{path} belongs to uid {status.st_uid}. Remove it.")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UntrustedError(f"others can write {path}. chmod go-w it, or remove it.")
 
 
-# --- inputs: JSON data of whoever runs cells, checked and bounded -------------------------------
+# --- inputs: JSON data that whoever runs cells gives them ---------------------------------------
 
-#: Bytes of all values as JSON, characters of a name, and levels within each other.
+#: Bytes of all values as JSON, characters of a name, and levels of nesting, at most.
 MOST_BYTES: Final = 4 << 20
 LONGEST_NAME: Final = 200
 DEEPEST: Final = 64
+#: Characters of a value that an error shows.
 _SHOWN: Final = 60
 _SCALARS: Final = frozenset({type(None), bool, int, float, str})
 _TOO_LARGE_REMEDY: Final = "Have cells read large data from a file beneath a read root."
 
 
 def encode_inputs(values: Mapping[str, Any], *, source: str = "inputs") -> dict[str, str]:
-    """Return each value as JSON. ``source`` is what messages call where they are from.
+    """Return each value as JSON text, by name.
 
-    Raises InputError for what is not JSON's, and for too much.
+    ``source`` says in errors where the values are from. Raises InputError for values that JSON does
+    not have, and for too many bytes.
     """
-    found, size = dict[str, str](), 0
+    encoded = dict[str, str]()
+    size = 0
     for name, value in values.items():
         if type(name) is not str or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             remedy = f"Give a text of 1 to {LONGEST_NAME} printable characters."
             raise InputError("not a name", file=source, value=_shown(name), remedy=remedy)
         try:
             _check_json(value)
-            found[name] = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            encoded[name] = json.dumps(value, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError) as exc:
             remedy = "Give JSON data: None, bool, int, float, str, list, dict with text keys."
             raise InputError(
                 f"no JSON data: {exc}", file=source, key=name, value=_shown(value), remedy=remedy
             ) from None
-        size += len(found[name])
+        size += len(encoded[name])
         if size > MOST_BYTES:
-            what = f"they take more than {MOST_BYTES:,} bytes"
-            raise InputError(what, file=source, key=name, remedy=_TOO_LARGE_REMEDY)
-    return found
+            problem = f"they take more than {MOST_BYTES:,} bytes"
+            raise InputError(problem, file=source, key=name, remedy=_TOO_LARGE_REMEDY)
+    return encoded
 
 
 def inputs_from_file(path: str, written: Sequence[str] = ()) -> dict[str, str]:
-    """Return the inputs in a file: one JSON object. Raises InputError.
+    """Return the inputs in a file, which holds one JSON object. Raises InputError.
 
-    In folders that are ``written`` to, cells could have put a link in its place: to what they can't
-    read themselves.
+    In the folders in ``written`` no link is followed: cells write there, and could have replaced
+    the file by a link to one that they can't read themselves.
     """
     try:
         values = json.loads(_read(path, written), parse_constant=_refuse_constant)
     except OSError as exc:
-        what = f"can't be read: {exc.strerror}"
-        raise InputError(what, file=path, remedy="Check the path.") from None
+        problem = f"can't be read: {exc.strerror}"
+        raise InputError(problem, file=path, remedy="Check the path.") from None
     except (ValueError, RecursionError) as exc:
         raise InputError(f"not JSON: {exc}", file=path, remedy="Mend it there.") from None
     if type(values) is not dict:
@@ -270,8 +289,8 @@ def _read(path: str, written: Sequence[str]) -> bytes:
     if content is None:
         raise InputError("not a regular file", file=path, remedy="Give a file.")
     if len(content) > MOST_BYTES:
-        what = f"larger than {MOST_BYTES:,} bytes"
-        raise InputError(what, file=path, remedy=_TOO_LARGE_REMEDY)
+        problem = f"larger than {MOST_BYTES:,} bytes"
+        raise InputError(problem, file=path, remedy=_TOO_LARGE_REMEDY)
     return content
 
 
@@ -280,7 +299,10 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _check_json(value: Any, depth: int = 0) -> None:
-    """Raise TypeError for anything that JSON would make something else of, or nothing."""
+    """Raise TypeError for a value that would not come back from JSON as it was.
+
+    Raises ValueError for one that is nested too deeply.
+    """
     kind = type(value)
     if kind in _SCALARS:
         return
@@ -299,5 +321,6 @@ def _check_json(value: Any, depth: int = 0) -> None:
 
 
 def _shown(value: object) -> str:
+    """Return a value as an error shows it: ASCII, and not too long."""
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,10 +1,17 @@
-"""What a session enforces, and cells that narrow it: ``%policy narrow`` and nothing else.
+"""The settings that a session enforces, and cells that narrow its policy.
 
-The settings are made here from the session's config, at the start and for each narrower policy.
-The host settles a narrowing, and the cell is answered when the narrower policy is in force. What
-that takes is a ``NarrowingStep``: nothing, a copy of the guest under more locks, or a new guest. A
-guest of which no copy can be made goes on under the policy as it was, and the cell fails and says
-so: ``--fresh`` takes a new guest instead.
+``settings_of`` makes the settings from the session's config at its start. A cell that is only
+``%policy narrow`` is carried out by the host (``Narrower``), and is answered when the narrower
+policy is in force::
+
+    weigh_cell ──▶ narrow ──▶ NarrowingStep.none ────────────────────▶ adopt
+    (a thread)           │                                              ▲
+                         ├──▶ NarrowingStep.fresh ──────────────────────┤
+                         └──▶ NarrowingStep.relock ──▶ copy, lock it ───┘
+
+A ``NarrowingStep`` says what has to happen to the guest: nothing, a copy of it under more locks
+takes its place, or a new guest. If no copy can be made the guest goes on under the policy as it
+was, and the cell fails and says so; ``%policy narrow --fresh`` asks for a new guest instead.
 """
 
 from __future__ import annotations
@@ -66,7 +73,8 @@ if TYPE_CHECKING:
 _MAGIC: Final = f"%{SHOWS_POLICY}"
 _NAMES: Final = "names that were seen before can still be looked up"
 _NAMED: Final = ("filesystem_read_roots", "read_deny_paths")
-#: Seconds to look at the folders that a policy names: it takes some milliseconds.
+#: Seconds that looking up the folders which a policy names may take. It normally takes some
+#: milliseconds, but cells can keep folders busy.
 PATIENCE: Final = 3.0
 _BUSY: Final = f"names folders that could not be looked at within {PATIENCE:g} s"
 _END_THEM: Final = "Cells keep them busy: end what they have started, or try again."
@@ -81,10 +89,10 @@ def settings_of(
     make_tools: MakeTools | None = None,
     take_worker: TakeWorker = lambda: None,
 ) -> SessionSettings:
-    """Return what a session enforces at its start.
+    """Return the settings that a session enforces at its start.
 
-    ``make_tools`` makes tools of a program's, ``take_worker`` returns the worker of the operator's
-    if that was started ahead.
+    ``make_tools`` makes the tools of a program that uses sandboxes. ``take_worker`` returns the
+    worker process of the operator's tools, if one was started ahead.
     """
     policy = config.policy
     tools = Tooling(
@@ -113,13 +121,16 @@ def _settings(
 
 
 def approval_of(policy: Policy, front: Front) -> Approval | None:
-    """Return who decides about calls: nobody, where the policy asks users and none can be."""
+    """Return what decides about tool calls.
+
+    If the policy wants users asked and none can be, all calls are denied.
+    """
     decides = front.approval or front.approver
     return DenyAll() if decides is None and policy.approvals != "never" else decides
 
 
 def recorded_changes(before: Policy, after: Policy, scratch: Path) -> dict[str, str]:
-    """Return the fields that differ, with their values after as TOML: for the audit log."""
+    """Return the fields that differ and their values in ``after`` as TOML, for the audit log."""
     portable = paths.without_scratch(after, scratch)
     return {
         name: records.clipped(toml_text(getattr(portable, name)))
@@ -141,7 +152,7 @@ class NarrowedSession(Protocol):
 
 
 class Weighed(NamedTuple):
-    """What a cell asks for; the settings with that, or else what is wrong with it."""
+    """The narrowing that a cell asks for, and the settings with it, or the findings against it."""
 
     asked: NarrowRequest
     settings: SessionSettings | None
@@ -149,17 +160,19 @@ class Weighed(NamedTuple):
 
 
 class Narrower:
-    """Narrows one session's policy, as its cells ask."""
+    """Narrows one session's policy when its cells ask for that."""
 
     def __init__(
         self, reactor: Reactor, config: SessionConfig, front: Front, tooling: Tooling | None
     ) -> None:
         self._reactor = reactor
         self._weighing: threads.Work[SessionSettings | tuple[Finding, ...]] | None = None
-        self._config, self._front, self._tooling = config, front, tooling
-        #: The config of the settings that were made last.
+        self._config = config
+        self._front = front
+        self._tooling = tooling
+        #: The config that belongs to the settings made last. ``adopt`` puts it in force.
         self._next = config
-        #: The policy before the one in force, and what was not enforced of it.
+        #: The policy before the one in force, and its gaps, by capability and consequence.
         self._before = config.policy
         self._known_gaps = set[tuple[str, str]]()
 
@@ -169,7 +182,7 @@ class Narrower:
         return self._config.policy
 
     def handles(self, request: ExecuteRequest, ruling: Ruling, session: NarrowedSession) -> bool:
-        """Return whether a cell narrows the policy and says nothing else."""
+        """Return whether a cell is only ``%policy narrow``."""
         rules = session.settings.rules
         return (
             _MAGIC in request.code
@@ -182,11 +195,13 @@ class Narrower:
     def weigh_cell(
         self, request: ExecuteRequest, session: NarrowedSession, then: Callable[[Weighed], None]
     ) -> None:
-        """Find out whether a cell's narrowing can be had; ``then`` gets the answer in the loop.
+        """Find out whether a cell may narrow the policy so; ``then`` is called in the event loop.
 
-        In a thread: to look up what it names waits for who keeps those folders locked.
+        This runs in a thread, because looking up the folders that the cell names waits for whoever
+        keeps them locked.
         """
-        code, rules = request.code, session.settings.rules
+        code = request.code
+        rules = session.settings.rules
         asked, findings = narrow_requests.read_cell(code, rules)
         if findings:
             then(Weighed(asked, None, findings))
@@ -194,19 +209,19 @@ class Narrower:
 
         def end(outcome: Future[SessionSettings | tuple[Finding, ...]]) -> None:
             try:
-                found = outcome.result()
-            except OSError:  # late, or there can be no more threads
-                found = explained([PolicyError(_BUSY, remedy=_END_THEM)], asked, code, rules)
-            if isinstance(found, tuple):
-                then(Weighed(asked, None, found))
+                result = outcome.result()
+            except OSError:  # too late, or no more threads can be started
+                result = explained([PolicyError(_BUSY, remedy=_END_THEM)], asked, code, rules)
+            if isinstance(result, tuple):
+                then(Weighed(asked, None, result))
             else:
-                then(Weighed(asked, found, ()))
+                then(Weighed(asked, result, ()))
 
         weigh = partial(self._weigh_request, asked, code, rules)
         self._weighing = threads.begin(self._reactor, weigh, end, seconds=PATIENCE)
 
     def close(self) -> None:
-        """Narrow nothing more: the session ends."""
+        """Narrow nothing more. Called when the session ends."""
         if self._weighing is not None:
             self._weighing.forget()
 
@@ -219,11 +234,14 @@ class Narrower:
         *,
         admitted_by: str = "",
     ) -> None:
-        """Narrow the policy as a cell asks, or deny that; ``done`` gets the outcome.
+        """Narrow the policy as a cell asks, or deny that; ``done`` is called with the outcome.
 
-        ``admitted_by`` says what admitted the cell, where not every cell is.
+        ``weighed`` is the result of ``weigh_cell``. ``admitted_by`` says what admitted the cell,
+        if not every cell is admitted.
         """
-        audit, code, rules = self._front.audit, request.code, session.settings.rules
+        audit = self._front.audit
+        code = request.code
+        rules = session.settings.rules
         asked, settings, findings = weighed
         if settings is not None:
             try:
@@ -233,24 +251,26 @@ class Narrower:
                 )
                 settings = structs.replace(settings, step=step)
             except PolicyError as error:
-                settings, findings = None, explained([error], asked, code, rules, NOT_KEPT)
+                settings = None
+                findings = explained([error], asked, code, rules, NOT_KEPT)
         unwritten = audit.decided(request, findings, (), by=admitted_by)
         if settings is None or unwritten is not None:
             status: Literal["denied", "refused"] = "denied" if findings else "refused"
             done(Outcome(status, findings=findings, unwritten=unwritten))
             return
-        number, used = audit.number, session.requests.used
+        number = audit.number
+        used = session.requests.used
 
         def finish(reply: Any) -> None:
             outcome = Outcome("ok")
             if reply is None or (isinstance(reply, Stopped) and reply.why == "narrowed"):
-                # A guest that was lost meanwhile left nothing that could be kept.
+                # A guest that was lost meanwhile left nothing that the card could call kept.
                 kept = reply if session.requests.used else None
                 self.show_change(settings, kept, used=used)
             elif isinstance(reply, PolicyUnchanged):
                 error = narrow_requests.new_guest_error("", reply.why)
-                found = explained([error], asked, code, rules, NOT_KEPT)
-                outcome = Outcome("denied", findings=found)
+                findings_shown = explained([error], asked, code, rules, NOT_KEPT)
+                outcome = Outcome("denied", findings=findings_shown)
             else:
                 outcome = outcome_of(reply, {})
             done(outcome)
@@ -264,21 +284,21 @@ class Narrower:
             session.requests.submit(PolicyChange(serve), finish)
 
     def check(self, code: str, rules: Rules) -> tuple[Finding, ...]:
-        """Return what is wrong with a cell that narrows the policy; nothing is narrowed."""
+        """Return the findings against a cell that narrows the policy, without narrowing it."""
         asked, findings = narrow_requests.read_cell(code, rules)
         if findings:
             return findings
         return explained(self.weigh(asked.changes)[1], asked, code, rules)
 
-    # --- whether it may be --------------------------------------------------------------------
+    # --- whether a narrowing is possible ------------------------------------------------------
 
     def _weigh_request(
         self, asked: NarrowRequest, code: str, rules: Rules
     ) -> SessionSettings | tuple[Finding, ...]:
-        """Return the settings that a cell asks for, or why it can't have them."""
-        policy, wrong = self.weigh(asked.changes)
-        if wrong:
-            return explained(wrong, asked, code, rules)
+        """Return the settings that a cell asks for, or the findings against them."""
+        policy, errors = self.weigh(asked.changes)
+        if errors:
+            return explained(errors, asked, code, rules)
         try:
             return self.settings_under(policy)
         except PolicyError as error:
@@ -288,13 +308,17 @@ class Narrower:
         return explained([problem], asked, code, rules, NOT_KEPT)
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
-        """Return a narrower policy, or all that is wrong with the changes."""
+        """Return the policy with these changes, and all errors in them; () if there are none."""
         project = self._config.project
         places = Places("the cell", project, project, self._config.scratch)
         return try_narrow(self.policy, changes, places=places)
 
     def _step(self, policy: Policy, *, used: bool) -> NarrowingStep:
-        """Return what it takes to enforce this policy, which is narrower. Raises PolicyError."""
+        """Return what has to happen to the guest before this narrower policy is enforced.
+
+        ``used`` says whether the guest has run anything. Raises PolicyError if that can't be done
+        while the variables are kept.
+        """
         fields = narrow_requests.guest_fields(self.policy, policy)
         if not fields:
             return NarrowingStep.none
@@ -308,9 +332,10 @@ class Narrower:
         return step
 
     def locking_step(self) -> NarrowingStep | None:
-        """Return what it takes to lay more locks on the guest; None if it can't be done."""
+        """Return what it takes to put more locks on the guest; None if that can't be done."""
         if not self._config.prepare.plan.locks:
-            return NarrowingStep.none  # what is asked for is a gap, before and after
+            # This backend has no locks: what the policy asks for is a gap before and after.
+            return NarrowingStep.none
         possible = self.policy.snapshots != "off" and self._front.views.gated
         return NarrowingStep.relock if possible else None
 
@@ -322,7 +347,7 @@ class Narrower:
         self._next = config = under_policy(self._config, policy)
         names = frozenset(map(tool_name, policy.tools))
         tools = self._tooling
-        if tools is not None:  # what was used of quotas stays used
+        if tools is not None:  # a changed copy: what was used of the budgets stays used
             tools = structs.replace(tools, policy=policy, operations=config.operations)
         return _settings(
             config,
@@ -333,12 +358,12 @@ class Narrower:
             tools_gone=frozenset(map(tool_name, self.policy.tools)) - names,
         )
 
-    # --- putting it in force ------------------------------------------------------------------
+    # --- putting a narrower policy in force ---------------------------------------------------
 
     def _serve(
         self, session: NarrowedSession, settings: SessionSettings, request: InFlight, guest: Guest
     ) -> None:
-        """Replace ``guest``; called again when its replacement serves."""
+        """Replace ``guest``. Called again when its replacement serves; then end the request."""
         if request.began:
             session.requests.finish(request, None)
         elif settings.step is NarrowingStep.fresh:
@@ -350,6 +375,7 @@ class Narrower:
     def _begin(
         self, session: NarrowedSession, settings: SessionSettings, request: InFlight
     ) -> None:
+        # From here on the request is not sent again, whatever becomes of the guest.
         request.state = RequestState.running
         session.adopt(settings)
 
@@ -361,12 +387,13 @@ class Narrower:
         guest: Guest,
         copy: Snapshot | None,
     ) -> None:
-        """Have locks made for the copy of ``guest``, which replaces it once they are."""
-        requests, most = session.requests, settings.policy.memory_max_bytes
+        """Have the zygote prepare locks for ``copy``, which then replaces ``guest``."""
+        requests = session.requests
+        memory_max = settings.policy.memory_max_bytes
 
         def waits() -> bool:
-            still = requests.request is request and not request.began
-            return still and requests.supervisor.guest is guest
+            under_way = requests.request is request and not request.began
+            return under_way and requests.supervisor.guest is guest
 
         def ready(failure: str) -> None:
             if failure and waits():
@@ -378,17 +405,19 @@ class Narrower:
             return
         if copy is None:
             requests.finish(request, PolicyUnchanged("no copy of the session could be made"))
-        elif most is not None and copy.had.size > most:
+        elif memory_max is not None and copy.had.size > memory_max:
             why = f"the session holds {copy.had.size:,} bytes already"
             requests.finish(request, PolicyUnchanged(why))
         else:
             requests.supervisor.prepare_locks(copy, settings.prepare.plan, ready)
 
     def adopt(self, settings: SessionSettings) -> None:
-        """Show, keep and record from now on what a narrower policy lets through."""
-        self._before, self._config = self.policy, self._next
+        """Show, keep and record from now on as the narrower policy says. Called by the session."""
+        self._before = self.policy
+        self._config = self._next
         self._tooling = settings.tools or self._tooling
-        views, audit = self._front.views, self._front.audit
+        views = self._front.views
+        audit = self._front.audit
         self._known_gaps = {(gap.capability, gap.consequence) for gap in views.gaps}
         if settings.step is NarrowingStep.relock:
             wrapped = self._config.chosen.backend.wraps
@@ -405,11 +434,13 @@ class Narrower:
     def show_change(
         self, settings: SessionSettings, stopped: Stopped | None, *, used: bool
     ) -> None:
-        """Show what is in force now, and what a guest lost that got more locks.
+        """Show the card of a narrowing: what is in force now, and what the guest lost.
 
-        ``used`` says that there were variables before.
+        ``stopped`` is the outcome of the guest that a copy under more locks replaced. ``used`` says
+        whether there could have been variables before.
         """
-        views, before = self._front.views, self._before
+        views = self._front.views
+        before = self._before
         restored = stopped.restored if stopped is not None else None
         if settings.step is NarrowingStep.none:
             guest = policy_card.Guest.same
@@ -435,17 +466,17 @@ class Narrower:
 
 
 def _lasting(fields: Mapping[str, str], before: Policy, *, wrapped: bool) -> dict[str, str]:
-    """Return what a guest that got more locks for these fields still has, by field.
+    """Return what a guest that got more locks for these fields can still do, by field.
 
-    ``before`` is the policy until now. ``wrapped``: what guests see was decided when they were
-    started.
+    ``before`` is the policy until now. ``wrapped`` says that what guests see was decided when their
+    zygote was started, so names that they saw before stay visible.
     """
-    found = {}
+    remaining = {}
     for name in fields:
-        # Connections to listed hosts are the relay's to end.
+        # The relay ends connections to listed hosts. Any others stay open.
         ends = name == "network_access" and before.network_access is not True
         holes = [ROWS[name].stays] if ROWS[name].stays and not ends else []
         holes += [_NAMES] if wrapped and name in _NAMED else []
         if holes:
-            found[name] = "; ".join(holes)
-    return found
+            remaining[name] = "; ".join(holes)
+    return remaining

@@ -1,6 +1,9 @@
-"""A session's requests: sent to the guest, watched, and answered exactly once.
+"""A session's requests: each is sent to the guest, watched, and answered exactly once.
 
-The main shell has one at a time, and so has each subshell beside it.
+``Session`` submits requests, the supervisor reports the guest's messages and its loss, and a front
+is told what to show. The main shell has at most one request at a time, and so has each subshell.
+This module owns the requests under way and what they are measured by (deadlines, the monitor, tool
+calls, connections). Which process is the guest is decided elsewhere (``host.state.core``).
 
 The life of a request::
 
@@ -11,21 +14,22 @@ The life of a request::
      before it began        a query took too long
 
 ``admitted``
-    It may run, and no guest has it yet: one is being started, or restored. One that comes after a
-    pause waits until layers show what the user changed meanwhile. One of a subshell also
-    waits while a snapshot is made, and while something needs the guest for itself.
+    The request may run, but has not been sent: a guest is being started or restored, or has not
+    yet read what it was sent before. The first cell after a pause also waits until the layers show
+    what the user changed meanwhile. A subshell's request also waits while a snapshot is forked, and
+    while an undo, restore or narrowing has the guest to itself.
 ``sent``
-    It was written to the guest's channel. A guest that never takes it up is killed.
+    The request was written to the guest's channel. A guest that never takes it up is killed.
 ``running``
-    The guest said that it began (a query is answered without that). From here on it is never
-    sent again.
+    The guest reported ``Began`` (a query is answered without it). From here on the request is
+    never sent again, because the guest may have done part of it.
 ``ending``
-    The guest said that it ended; the answer waits for a snapshot, or for cells to be undone.
+    The guest reported ``Done``. The answer waits for a snapshot, or for cells to be undone.
 ``done``
-    Answered.
+    The request was answered.
 
-A guest is not trusted to keep this order: what does not fit ends it (``check_began``,
-``check_question``, ``check_reply``).
+A guest is not trusted to keep this order. A message that does not fit ends the guest
+(``check_began``, ``check_question``, ``check_reply``).
 """
 
 from __future__ import annotations
@@ -85,18 +89,21 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import SessionSettings, Usage, Why
 
 
-#: A second interrupt this soon after the first is the same key press, repeated.
+#: Seconds within which a second interrupt counts as the first key press, repeated.
 REPEAT: Final = 0.5
-#: Questions that a cell may put while none is answered: one that is interrupted may ask again.
+#: Questions that a cell may put to the user while none is answered. More than one is honest: a
+#: question that is interrupted may be put again.
 MAX_QUESTIONS: Final = 1_000
 
-#: Said once, before the cell that was to see what the user changed.
-_STALE: Final = (
+#: Shown once, before the first cell that can't see what the user changed.
+_STALE_NOTICE: Final = (
     "cellblock: cells may not see files that you change from now on ({}). Restart the kernel.\n"
 )
-#: A cell that is ``%undo`` and nothing else, with its argument.
+#: Matches a cell that is ``%undo`` and nothing else. Group 1 is the argument of ``%undo``.
 _UNDO_ALONE: Final = re.compile(r"\s*+%undo((?:[ \t#][^\n]*+)?+)\s*+")
+#: Requests that run a cell's code or change variables. All others are queries.
 _CELL_CODE = messages.Execute | messages.CommIn | messages.SetVariables
+#: The type of the guest's answer to each type of request.
 _ANSWERS: Final[dict[type, type]] = {
     messages.Execute: messages.Done,
     messages.CommIn: messages.Done,
@@ -110,7 +117,7 @@ _ANSWERS: Final[dict[type, type]] = {
 
 
 class RequestState(IntEnum):
-    """See the module's docstring."""
+    """How far a request is. The module's docstring explains the states."""
 
     admitted = 0
     sent = 1
@@ -120,86 +127,97 @@ class RequestState(IntEnum):
 
 
 class InFlight:
-    """The request under way: what the guest is sent, who is told of the end, how far it is.
+    """A request under way: the message for the guest, the callback for its answer, its state.
 
-    ``seconds`` is its own timeout, where it has one.
+    ``seconds`` is the request's own timeout, or None if only the policy's applies.
     """
 
     def __init__(
         self, message: Any, done: Callable[[Any], None], seconds: float | None = None
     ) -> None:
-        self.message, self.done, self.seconds = message, done, seconds
-        #: The subshell that it is for; 0 is the main shell.
+        self.message = message
+        self.done = done
+        self.seconds = seconds
+        #: The subshell that the request is for; 0 is the main shell.
         self.subshell: int = getattr(message, "subshell", 0)
-        #: The number of its cell in the audit log; 0 where it is the last that was decided about.
+        #: The number of the request's cell in the audit log; 0 means the cell decided about last.
         self.number = 0
-        #: Layers have been refreshed for it, if they had to be.
+        #: Whether the layers were refreshed for this cell, or a refresh was tried and failed.
         self.refreshed = False
-        #: Another ran at the same time, so that what either did can't be told apart.
+        #: Whether another request ran at the same time: what each of them did can't be told apart.
         self.overlapped = False
-        #: Where clock and counters were when it came, and then when it went to the guest.
+        #: Clock and counters when the request came; from when it was sent, at that moment.
         self.since = Mark(0.0, 0.0, 0)
         self.state = RequestState.admitted
         self.began_at = 0.0
-        #: The guest has read it: the channel was seen to be empty after it.
+        #: Whether the guest has read the request: its channel was seen empty after it was sent.
         self.read = False
-        #: The guest says that it has read it and is busy with something else.
+        #: Whether the guest reported that it read the request, but is busy with something else.
         self.acknowledged = False
-        #: Its cell awaits.
+        #: Whether the cell awaits.
         self.awaits = False
-        #: It called a tool, or may have used a connection: it must not run twice.
+        #: Whether the request called a tool or may have used a connection. It must not run twice.
         self.called = False
-        #: It asked the user, or showed what a page has a link to: both can be had once.
+        #: Whether it asked the user, or showed an object that a page refers to by its id: a widget
+        #: or a display. A second run would ask again, and show an object with another id.
         self.linked = False
-        #: How many cells it asked to undo, and what it is answered with once they are.
+        #: How many cells the request asked to undo.
         self.undo_steps = 0
-        #: The checkpoint that it asked for, or to go back to; or the branch.
+        #: The checkpoint, restore or branch that the request asked for.
         self.checkpoint: messages.Checkpoint | messages.Branch | None = None
+        #: The guest's reply while the request waits for an undo, a checkpoint or a branch.
         self.reply: Any = None
-        #: How often it was sent to another guest, because one was lost before it began.
+        #: How often the request was sent again because a guest was lost before it began.
         self.resent = 0
-        #: The limit that it was interrupted for.
+        #: The limit that the request was interrupted for.
         self.over: Why | None = None
-        #: What watches it, where that is not the session's own.
+        #: The deadlines of a subshell's request; None for the main shell's.
         self.deadlines: Deadlines[InFlight] | None = None
         self.interrupted_at: float | None = None
-        #: It was interrupted before it began, and the guest was interrupted to make way for it.
+        #: Whether the request was interrupted before it began, and the guest was then interrupted
+        #: to end a task that kept it from beginning.
         self.made_way = False
-        #: Questions that it put since the last one that was answered.
+        #: Questions that the request put to the user since the last answer.
         self.questions = 0
 
     @property
     def began(self) -> bool:
-        """Whether the guest has taken it up."""
+        """Whether the guest has taken the request up."""
         return self.state >= RequestState.running
 
     @property
     def runs_code(self) -> bool:
-        """Whether it runs a cell's code: a query does not."""
+        """Whether the request runs a cell's code; a query does not."""
         return isinstance(self.message, _CELL_CODE)
 
     def may_be_resent(self, lost: Why) -> bool:
-        """Return whether another guest may get it, as the one that had it was lost.
+        """Return whether the request may go to another guest, now that its guest was ``lost``.
 
-        Twice at most, where it may be what ends guests. A guest that breaks the protocol before
-        it has taken a cell up does so by itself, and so does every copy of it; a query is taken
-        up without saying so.
+        A request that may itself be what ends guests is sent again once at most. A cell that had
+        not begun is not to blame for a violation: its guest, and each copy of that guest, breaks
+        the protocol by itself. A query may be to blame, because guests take it up without
+        reporting ``Began``.
         """
-        most = MAX_LOSSES + 1 if self.runs_code and lost == "violation" else 1
-        return not self.began and self.interrupted_at is None and self.resent < most
+        most_resends = MAX_LOSSES + 1 if self.runs_code and lost == "violation" else 1
+        return not self.began and self.interrupted_at is None and self.resent < most_resends
 
     def stopped(self, why: Why, end: messages.Done | None = None) -> Stopped:
-        """Return how it ended that is over a limit; ``end`` is the guest's word, if it had one."""
+        """Return the outcome of a request that exceeded a limit.
+
+        ``end`` is the guest's report of its end; without it the guest was killed. An error in it
+        is kept only if it is the interrupt itself, whose traceback shows where the cell was.
+        """
         seconds = self.seconds if why == "timeout" else None
         error = None if end is None or not _is_interrupt(end.error) else end.error
         return Stopped(why, kept=end is not None, seconds=seconds, error=error)
 
 
 class PolicyChange(Struct, frozen=True):
-    """A narrower policy that waits for a guest, as a request's message; no guest has this id.
+    """A narrower policy that waits for a guest. It takes the place of a request's message.
 
-    ``serve`` is called with each guest that could take it. The request ends with None, or with the
-    ``Stopped`` of a guest that was replaced, when the policy is in force.
+    ``serve`` is called with each guest that could take the policy. When the policy is in force the
+    request ends with None, or with the ``Stopped`` of a guest that was replaced. The id is one that
+    no request to a guest has, so no guest can answer it.
     """
 
     id: ClassVar[int] = -1
@@ -208,31 +226,37 @@ class PolicyChange(Struct, frozen=True):
 
 
 class PolicyUnchanged(Struct, frozen=True):
-    """A narrower policy could not be put in force: nothing has changed."""
+    """The answer to a ``PolicyChange`` that could not be put in force. Nothing has changed."""
 
     why: str
 
 
 # --- what a guest may say when ------------------------------------------------------------------
 #
-# Each check returns how the protocol was broken, or nothing. An honest guest keeps it by its own
-# code, whatever a cell does with the language alone: who breaks it has taken over the process.
+# Each check returns how a message breaks the protocol, or an empty string. The code of an honest
+# guest keeps the protocol, whatever a cell does within the language. Whoever breaks it has taken
+# over the process, so the guest is ended.
 
 
 def check_began(message: messages.Began, request: InFlight | None, unread: int) -> str:
-    """Check a claim to have begun; ``unread`` are bytes still on their way to the guest."""
+    """Check a guest's claim that it began a request.
+
+    ``unread`` is the number of bytes in the channel that the guest has not read; 0 if it is known
+    to have read the request.
+    """
     if request is None or message.id != request.message.id or request.began:
         return "it claims to have begun what it was not told to"
     if _ANSWERS[type(request.message)] is not messages.Done:
         return "it claims to have begun a query"
     if unread:
-        # Believed, it would keep an interrupt from ending a guest that never takes it up.
+        # If the host believed this, an interrupt could no longer end a guest that never takes the
+        # request up.
         return "it claims to have begun what it has not read"
     return ""
 
 
 def check_question(message: messages.InputRequest, request: InFlight | None) -> str:
-    """Check a question to the user."""
+    """Check a question that a cell puts to the user (``input``)."""
     if request is None or message.id != request.message.id or not request.began:
         return "a question of no cell"
     if not isinstance(request.message, messages.Execute) or not request.message.allow_stdin:
@@ -243,7 +267,7 @@ def check_question(message: messages.InputRequest, request: InFlight | None) -> 
 
 
 def check_reply(message: Any, request: InFlight | None) -> str:
-    """Check what claims to answer a request."""
+    """Check a guest's answer to a request."""
     if request is None or message.id != request.message.id or request.state is RequestState.ending:
         return "a reply to no request"
     if type(message) is not _ANSWERS[type(request.message)]:
@@ -255,17 +279,18 @@ def check_reply(message: Any, request: InFlight | None) -> str:
     return ""
 
 
-#: Seconds after which a request that is under way has the zygote checked, again and again. A guest
-#: waits for it in each fork and signal, and a cell that waits for a zygote that hangs never ends.
+#: Seconds between checks of the zygote while a request is under way. A guest waits for the zygote
+#: at each fork and signal, so a cell would wait for ever on a zygote that hangs.
 CHECK: Final = 5.0
-#: Seconds between looks at whether the guest has read what was sent, or a subshell may go on.
+#: Seconds between looks at whether the guest has read its channel, while something waits for that.
 LOOK: Final = 0.002
 
 
 class Requests:
-    """One request of each shell at a time, over guests that come and go.
+    """The requests under way: at most one per shell, over guests that come and go.
 
-    The supervisor has guests for it, and tells it what they say and that they are lost.
+    The supervisor provides the guests, and reports their messages and their loss (``Owner`` in
+    ``host.guests.supervisor``).
     """
 
     def __init__(
@@ -279,15 +304,20 @@ class Requests:
         clock: Callable[[], float],
         approver: Approver | None = None,
     ) -> None:
-        self._front, self._audit, self._approver, self._clock = front, audit, approver, clock
-        self._addresses, self._reactor = settings.addresses, reactor
+        self._front = front
+        self._audit = audit
+        self._approver = approver
+        self._clock = clock
+        self._addresses = settings.addresses
+        self._reactor = reactor
         self._relay_user = RelayUser(self._audit.asked, self.on_notice)
         self._relay = self._make_relay()
-        #: What it said of connections last.
-        self._came = 0
+        #: What ``Relay.came`` returned last: another number means that guests connected since.
+        self._connections_seen = 0
         self._served = settings.served
         self.ports = self._make_ports()
-        policy, prepare = settings.policy, settings.prepare
+        policy = settings.policy
+        prepare = settings.prepare
         self._layers = prepare.plan.layers
         self.supervisor = Supervisor(
             reactor, self, policy, prepare, zygotes, clock, self._on_network
@@ -326,47 +356,51 @@ class Requests:
         self._monitor.answering_cpu = lambda: self.supervisor.answering_cpu
         self._monitor.held_together = self.supervisor.snapshots.held_together
         if approver is not None:
-            approver.on_waiting(self._on_waiting)
-        #: The main shell's request under way, and those of subshells by number.
+            approver.on_waiting(self._on_approval_waiting)
+        #: The main shell's request under way, and the subshells' requests by subshell.
         self.request: InFlight | None = None
         self.beside: dict[int, InFlight] = {}
-        #: The subshells that there are, and whether the guest has yet to be told of them.
+        #: The subshells that exist, and whether the guest must still be told about them.
         self._subshells: tuple[int, ...] = ()
-        self._to_tell = False
-        #: The main shell's request is to be sent; and it is looked soon what can be.
-        self._main_waits = self._looks = False
-        #: The zygote is to be checked while a request is under way.
-        self._checks = False
-        #: What waits until no subshell runs anything, and what is done instead if interrupted.
-        self._alone: tuple[Callable[[], None], Callable[[], None]] | None = None
-        #: What the last one took, and the calls of tools that it made.
+        self._subshells_unsent = False
+        #: Whether the main shell's request waits until the guest has read its channel, and whether
+        #: a timer will call ``_look`` to try again.
+        self._main_waiting = self._look_scheduled = False
+        #: Whether a timer will call ``_check``.
+        self._check_scheduled = False
+        #: An action that needs the guest to itself and waits until no subshell runs anything, and
+        #: the callback for the case that the user interrupts the wait.
+        self._exclusive: tuple[Callable[[], None], Callable[[], None]] | None = None
+        #: What the request that ended last used, and its tool calls.
         self.usage: Usage | None = None
         self.tool_calls = CellCalls()
-        #: Called with the source files that a guest has had to compile.
+        #: Called with the source files that a guest had to compile.
         self.on_compiled: Callable[[Sequence[str]], None] | None = None
-        #: Of a fork with a folder in its parent's: called when that is too full for any cell.
+        #: Set for a fork whose folder lies in its parent's: called when that folder is too full
+        #: for any cell to run.
         self.on_folder_lost: Callable[[], None] | None = None
-        #: Whether the guest, or one that it is a copy of, has run anything.
+        #: Whether the guest, or a guest that it is a copy of, has run anything.
         self.used = False
         self._last_id = 0
-        #: When the main shell's last cell ended, and whether the user knows that layers are stale.
+        #: When a cell ended last, and whether the user was told that the layers are stale.
         self._cell_ended = -messages.PAUSE
-        self._told_stale = False
-        #: Queries that were answered with nothing, whose answers are yet to come.
+        self._stale_notice_shown = False
+        #: Ids of queries that were answered with nothing because the guest took too long. Its late
+        #: answers to them are no breach of the protocol.
         self._abandoned: set[int] = set()
         self._repeatable = RepeatableCells()
-        #: Why no guest can be had any more.
+        #: Why no guest can be started any more, or None.
         self._failure: str | None = None
 
     # --- sending ------------------------------------------------------------------------------
 
     def next_id(self) -> int:
-        """Return a number for a request."""
+        """Return the id for a new request."""
         self._last_id += 1
         return self._last_id
 
     def prepare_guest(self) -> None:
-        """Have a guest ready, once it can be told which tools there are."""
+        """Start a guest, unless there is one, or it is not known yet which tools cells have."""
         if not self.tools.awaited:
             self.supervisor.ensure()
 
@@ -377,27 +411,32 @@ class Requests:
         seconds: float | None = None,
         number: int = 0,
     ) -> None:
-        """Send a message to a guest; ``done`` gets its reply, or why there is none.
+        """Send a message to a guest; ``done`` is called with its reply, or why there is none.
 
-        ``number`` is that of its cell in the audit log.
+        ``seconds`` is the request's own timeout. ``number`` is the number of its cell in the audit
+        log. Raises RuntimeError if the shell has a request already.
         """
         request = InFlight(message, done, seconds)
-        request.number, request.since = number, self._monitor.mark()
-        if self._of(request.subshell) is not None:
+        request.number = number
+        request.since = self._monitor.mark()
+        if self._request_of(request.subshell) is not None:
             raise RuntimeError("one request at a time")
         self.supervisor.begin(message)
         if request.subshell:
-            self._submit_beside(request)
+            self._submit_to_subshell(request)
             return
-        steps, guest = _steps_if_only_undo(message), self.supervisor.guest
+        steps = _steps_if_only_undo(message)
+        guest = self.supervisor.guest
         if not steps or guest is None:
             self.prepare_guest()
         self.request = request
         if self._failure is not None:
             self.finish(request, self._failure)
         elif steps and guest is not None:
-            # Done without the guest, which may be past hearing, and no snapshot is put off for it.
-            request.state, request.began_at = RequestState.running, self._clock()
+            # The host undoes cells without the guest, which may no longer listen. So this does not
+            # call ``prepare_guest``, which would put off the snapshot that is due.
+            request.state = RequestState.running
+            request.began_at = self._clock()
             if not self._others(request):
                 self._monitor.begin(guest.pid)
             request.undo_steps = steps
@@ -405,18 +444,19 @@ class Requests:
         else:
             self._send(request)
 
-    def _submit_beside(self, request: InFlight) -> None:
+    def _submit_to_subshell(self, request: InFlight) -> None:
+        """Queue a subshell's request. It is sent when nothing has the guest to itself."""
         self.prepare_guest()
         self.beside[request.subshell] = request
         request.deadlines = self._new_deadlines()
         if self._failure is not None:
             self.finish(request, self._failure)
         else:
-            self._send_what_waits()
+            self._send_waiting()
 
     def _new_deadlines(self) -> Deadlines[InFlight]:
-        """Return what watches a subshell's request."""
-        made = Deadlines(
+        """Return deadlines for a subshell's request, which is killed instead of interrupted."""
+        deadlines = Deadlines(
             self._reactor,
             self._clock,
             self.supervisor,
@@ -424,21 +464,21 @@ class Requests:
             self._abandon,
             interrupts=False,
         )
-        made.timeout = self._deadlines.timeout
-        return made
+        deadlines.timeout = self._deadlines.timeout
+        return deadlines
 
     def _deadlines_of(self, request: InFlight) -> Deadlines[InFlight]:
         return request.deadlines or self._deadlines
 
     def _send(self, request: InFlight) -> None:
-        """Send the main shell's request, as soon as the guest has read what was sent before it."""
+        """Send the main shell's request as soon as the guest has read what it was sent before."""
         guest = self.supervisor.guest
         self.tools.catch_up()
         if guest is None or guest.closed:
-            return  # whoever comes next gets it
-        if self._to_tell or not self.is_read():
-            self._main_waits = True
-            self._send_what_waits()
+            return  # the next guest gets the request (``on_served``)
+        if self._subshells_unsent or not self.is_read():
+            self._main_waiting = True
+            self._send_waiting()
             return
         guest.throttle(on=False)
         if isinstance(request.message, PolicyChange):
@@ -449,30 +489,34 @@ class Requests:
             self._send_to(guest, request)
 
     def _must_refresh(self, request: InFlight) -> bool:
-        """Whether the user may have changed files since the last cell, which layers would hide."""
+        """Return whether layers could hide from this cell what the user changed before it.
+
+        Only a cell that comes ``PAUSE`` or more after the last one is worth a refresh.
+        """
         if not self._layers or request.refreshed or not _is_cell(request.message):
             return False
         return self._clock() - self._cell_ended >= messages.PAUSE
 
     def _on_refreshed(self, request: InFlight, failure: str) -> None:
-        """Send a cell that waited for layers; ``failure`` says why they are as they were."""
+        """Send a cell that waited for layers. ``failure`` says why they were not refreshed."""
         request.refreshed = True
-        if failure and not self._told_stale:
-            self._told_stale = True
-            self._front.tell(messages.Stream(name="stderr", text=_STALE.format(failure)))
+        if failure and not self._stale_notice_shown:
+            self._stale_notice_shown = True
+            self._front.tell(messages.Stream(name="stderr", text=_STALE_NOTICE.format(failure)))
         if self.request is request and request.state is RequestState.admitted:
             self._send(request)
 
     def _send_to(self, guest: Guest, request: InFlight) -> None:
+        """Write a request to the guest's channel, and start its deadlines and measurements."""
         guest.throttle(on=False)
         request.state = RequestState.sent
         self._check_later()
         request.read = request.acknowledged = False
-        for other in (others := self._others(request)):
+        for other in (running := self._others(request)):
             other.overlapped = request.overlapped = True
         self._deadlines_of(request).sent(request)
         self.tools.begin(request.subshell, request.number)
-        if not others:
+        if not running:
             self._monitor.begin(guest.pid)
         request.since = self._monitor.mark()
         if _is_cell(request.message):
@@ -483,46 +527,54 @@ class Requests:
             self.finish(request, f"it is too large to be sent: {exc}")
         except CellblockError as exc:
             self._violation(str(exc))
-        except Exception as exc:  # a comm message that is nested too deep, say
+        except Exception as exc:  # for example a comm message that is nested too deeply
             self.finish(request, f"it can't be sent: {type(exc).__name__}")
 
     def _check_later(self) -> None:
-        if not self._checks:
-            self._checks = True
+        if not self._check_scheduled:
+            self._check_scheduled = True
             self._reactor.call_later(CHECK, self._check)
 
     def _check(self) -> None:
-        self._checks = False
-        if self._all():
+        """Check that the zygote answers, and check again later while requests are under way."""
+        self._check_scheduled = False
+        if self._in_flight():
             self.supervisor.check_zygote()
             self._check_later()
 
     # --- subshells beside the main shell ----------------------------------------------------------
 
     def have_subshells(self, numbers: tuple[int, ...]) -> None:
-        """Have these subshells, and no others, in each guest."""
-        self._subshells, self._to_tell = numbers, True
-        self._send_what_waits()
+        """Set which subshells exist, in this guest and in each that comes after it."""
+        self._subshells = numbers
+        self._subshells_unsent = True
+        self._send_waiting()
 
     def when_alone(self, action: Callable[[], None], interrupted: Callable[[], None]) -> None:
-        """Call ``action`` when no subshell runs anything; ``interrupted``, if the user won't wait.
+        """Call ``action`` when no subshell runs anything, or ``interrupted`` after an interrupt.
 
-        Until then, and while the main shell's request has the guest replaced, none begins anything.
+        Until then, and while the main shell's request replaces the guest, no subshell begins
+        anything (``_is_reserved``).
         """
         if self._others(None):
-            self._alone = action, interrupted
+            self._exclusive = action, interrupted
         else:
             action()
 
-    def _go_on_alone(self) -> None:
-        if self._alone is not None and not self._others(None):
-            (action, _), self._alone = self._alone, None
+    def _run_exclusive(self) -> None:
+        """Run the action that waits for the guest to be alone, if no subshell runs anything."""
+        if self._exclusive is not None and not self._others(None):
+            (action, _), self._exclusive = self._exclusive, None
             action()
 
     def _is_reserved(self) -> bool:
-        """Return whether no subshell may begin anything: who would be copied, or is replaced."""
+        """Return whether subshells must wait, because the guest is copied or replaced just now.
+
+        A copy forked while a subshell runs would hold half of what the subshell did, and a guest
+        that is replaced takes the subshell's work with it.
+        """
         request = self.request
-        if self._alone is not None or self.supervisor.snapshots.asked():
+        if self._exclusive is not None or self.supervisor.snapshots.asked():
             return True
         if request is None:
             return False
@@ -531,40 +583,49 @@ class Requests:
             request.message, PolicyChange
         )
 
-    def _send_what_waits(self) -> None:
-        """Send what waits, one after the other as the guest reads it; look again for the rest."""
+    def _send_waiting(self) -> None:
+        """Send one thing that waits, if the guest has read its channel; look again for the rest.
+
+        One at a time, in this order: the list of subshells, the main shell's request, then the
+        subshells' requests. With more in the channel at once, ``is_read`` could not say which of
+        them the guest has read.
+        """
         guest = self.supervisor.guest
         if guest is None or guest.closed:
             return
         if self.is_read():
-            if self._to_tell and not self.supervisor.snapshots.asked():
-                self._to_tell = False
-                self._tell(guest)
-            elif self._main_waits and not self._to_tell:
-                self._main_waits = False
+            if self._subshells_unsent and not self.supervisor.snapshots.asked():
+                self._subshells_unsent = False
+                self._send_subshells(guest)
+            elif self._main_waiting and not self._subshells_unsent:
+                self._main_waiting = False
                 if (request := self.request) is not None:
                     self._send(request)
             elif not self._is_reserved() and (waiting := self._waiting()):
                 self._send_to(guest, waiting[0])
-        if self._to_tell or self._main_waits or self._waiting():
+        if self._subshells_unsent or self._main_waiting or self._waiting():
             soon = self.supervisor.snapshots.asked() or not self.is_read()
-            self._look_in(LOOK if soon else 10 * LOOK)
+            self._schedule_look(LOOK if soon else 10 * LOOK)
 
-    def _look_in(self, seconds: float) -> None:
-        if not self._looks:
-            self._looks = True
+    def _schedule_look(self, seconds: float) -> None:
+        if not self._look_scheduled:
+            self._look_scheduled = True
             self._reactor.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        self._looks = False
-        self._go_on_alone()
-        self._send_what_waits()
+        """Try again to run or send what waits. Called by the timer of ``_schedule_look``."""
+        self._look_scheduled = False
+        self._run_exclusive()
+        self._send_waiting()
 
     def _waiting(self) -> list[InFlight]:
-        return [one for one in self.beside.values() if one.state is RequestState.admitted]
+        """Return the subshells' requests that were not sent yet."""
+        return [
+            request for request in self.beside.values() if request.state is RequestState.admitted
+        ]
 
-    def _tell(self, guest: Guest) -> None:
-        """Tell the guest of its subshells; a cell that runs is interrupted to have that read."""
+    def _send_subshells(self, guest: Guest) -> None:
+        """Tell the guest which subshells exist. SIGURG makes it read that while a cell runs."""
         try:
             guest.send(messages.Subshells(numbers=self._subshells))
         except CellblockError as exc:
@@ -574,47 +635,61 @@ class Requests:
             guest.signal(signal.SIGURG)
 
     def is_read(self) -> bool:
-        """Return whether the guest has read all that it was sent: what comes next hides none of it.
+        """Return whether the guest has read everything it was sent. Marks the requests as read.
 
-        Until it has begun a request, unread bytes in its socket show that it has not read that.
+        Unread bytes in the guest's socket show that a sent request was not read. Nothing may be
+        sent behind that request before this returns True, or those bytes would show nothing.
         """
         guest = self.supervisor.guest
-        unread = [one for one in self._all() if one.state is RequestState.sent and not one.read]
+        unread = [
+            request
+            for request in self._in_flight()
+            if request.state is RequestState.sent and not request.read
+        ]
         if not unread or guest is None:
             return True
         if guest.unread():
             return False
-        for one in unread:
-            one.read = True
+        for request in unread:
+            request.read = True
         return True
 
-    def _all(self) -> list[InFlight]:
-        """Return the requests under way, the main shell's first, then those that are oldest."""
+    def _in_flight(self) -> list[InFlight]:
+        """Return the requests under way: the main shell's, then the subshells', oldest first."""
         return [*filter(None, [self.request]), *self.beside.values()]
 
-    def _of(self, subshell: int) -> InFlight | None:
-        """Return the request of a shell."""
+    def _request_of(self, subshell: int) -> InFlight | None:
+        """Return the request under way in a shell, or None."""
         return self.beside.get(subshell) if subshell else self.request
 
     def _find(self, number: int) -> InFlight | None:
-        """Return the request with this id."""
-        return next((one for one in self._all() if one.message.id == number), None)
+        """Return the request under way whose id is ``number``, or None."""
+        return next(
+            (request for request in self._in_flight() if request.message.id == number), None
+        )
 
     def _others(self, request: InFlight | None) -> list[InFlight]:
-        """Return what else the guest runs; for None, what subshells run or wait to end."""
+        """Return the requests that the guest has beside ``request``.
+
+        For None, return those of subshells that were sent and have not been answered.
+        """
         if request is None:
-            return [one for one in self.beside.values() if one.state is not RequestState.admitted]
+            return [
+                other for other in self.beside.values() if other.state is not RequestState.admitted
+            ]
         runs = RequestState.sent, RequestState.running
-        return [one for one in self._all() if one is not request and one.state in runs]
+        return [
+            other for other in self._in_flight() if other is not request and other.state in runs
+        ]
 
     def _charged(self) -> InFlight | None:
-        """Return what is charged with what the guest takes: the main shell's, or the oldest."""
-        return next((one for one in self._all() if one.runs_code), None)
+        """Return the request that a lost guest is put down to: the main shell's, or the oldest."""
+        return next((request for request in self._in_flight() if request.runs_code), None)
 
-    # --- while it is under way ----------------------------------------------------------------
+    # --- while a request is under way ---------------------------------------------------------
 
     def on_message(self, message: messages.FromGuest) -> None:
-        """Act on what a guest says."""
+        """Act on a guest's message. Called by the supervisor."""
         match message:
             case messages.Began():
                 self._on_began(message)
@@ -623,9 +698,9 @@ class Requests:
             case messages.InputRequest():
                 self._on_question(message)
             case messages.Undo() | messages.Checkpoint() | messages.Branch():
-                self._on_going_back(message)
+                self._on_state_magic(message)
             case messages.ToolCall(subshell=subshell):
-                self.tools.handle(message, self._of(subshell) or self.request)
+                self.tools.handle(message, self._request_of(subshell) or self.request)
             case messages.ToolWithdrawn():
                 self.tools.handle(message, self.request)
             case messages.Breach(operation=operation):
@@ -638,19 +713,24 @@ class Requests:
                 self._show(message)
 
     def _on_began(self, message: messages.Began) -> None:
-        request, guest = self._find(message.id), self.supervisor.guest
-        known = guest is None or (request is not None and request.read)
-        breach = check_began(message, request, 0 if known or guest is None else guest.unread())
+        """Note that the guest has begun a request, which is never sent again from now on."""
+        request = self._find(message.id)
+        guest = self.supervisor.guest
+        was_read = guest is None or (request is not None and request.read)
+        breach = check_began(message, request, 0 if was_read or guest is None else guest.unread())
         if breach or request is None:
             self._violation(breach)
             return
-        request.state, request.began_at, self.used = RequestState.running, self._clock(), True
-        # The user interrupted it before it began. Do it now, unless an interrupt that was sent to
-        # make way for it has not arrived yet: that one will hit it.
+        request.state = RequestState.running
+        request.began_at = self._clock()
+        self.used = True
+        # If the user interrupted the request before it began, interrupt it now. But an interrupt
+        # that was sent to make way for it may still be on its way; then that one hits the request.
         if request.interrupted_at is not None and (message.interrupted or not request.made_way):
             self.supervisor.interrupt()
 
     def _on_progress(self, message: messages.Awaits | messages.Queued) -> None:
+        """Note that the guest has read a request and is busy, or that the main cell awaits."""
         request = self._find(message.id)
         if request is not None and isinstance(message, messages.Queued):
             request.acknowledged = True
@@ -658,44 +738,63 @@ class Requests:
             request.awaits = request.began
             self._front.on_awaits()
 
-    def _on_going_back(self, asked: messages.Undo | messages.Checkpoint | messages.Branch) -> None:
-        """Note that a cell asks for it; a handler or a thread may say so, too, and gets nothing."""
+    def _on_state_magic(
+        self, message: messages.Undo | messages.Checkpoint | messages.Branch
+    ) -> None:
+        """Note that the main shell's cell asks for an undo, checkpoint, restore or branch.
+
+        The request is carried out when the cell ends (``_run_state_magic``). Comm handlers and
+        threads may send these messages, too, and are ignored.
+        """
         request = self.request
         if request is None or not request.began or not _is_cell(request.message):
             return
-        if isinstance(asked, messages.Undo):
-            request.undo_steps = asked.steps
+        if isinstance(message, messages.Undo):
+            request.undo_steps = message.steps
         else:
-            request.checkpoint = asked
+            request.checkpoint = message
 
     def on_text(self, text: messages.Stream) -> None:
-        """Show what cells, and programs that they started, have written."""
+        """Show text that cells and the programs they started wrote. Called by the supervisor."""
         self._show(text)
 
     def _show(self, message: messages.FromGuest) -> None:
+        """Count a guest's output, and pass it on to the front."""
         if (subshell := getattr(message, "subshell", 0)) and subshell not in self.beside:
-            message = msgspec.structs.replace(message, subshell=0)  # as of the main shell
+            # That subshell runs nothing: show the output as the main shell's.
+            message = msgspec.structs.replace(message, subshell=0)
         self._monitor.output_bytes += _size_of(message)
         if isinstance(message, messages.Error) and self._ends_at_limit(message):
             return
-        if _links(message):
-            for one in self._all():
-                one.linked = True
+        if _links_to_page(message):
+            for request in self._in_flight():
+                request.linked = True
         self._front.on_output(message)
 
     def _ends_at_limit(self, error: messages.Error) -> bool:
-        """Return whether an error is the interrupt of a cell at a limit: ``Stopped`` says it."""
-        request = self._of(error.subshell)
+        """Return whether an error is the interrupt of a cell that exceeded a limit.
+
+        Such an error is not shown: the card of the request's ``Stopped`` has it.
+        """
+        request = self._request_of(error.subshell)
         return request is not None and request.over is not None and _is_interrupt(error)
 
     def on_excess(self, why: Excess, urgent: bool) -> None:
-        """Act on a limit that the monitor found exceeded; queries have a deadline of their own."""
+        """Act on a limit that is exceeded. Called by the monitor.
+
+        If it is ``urgent`` the guest is killed. Otherwise the request is interrupted first.
+        Queries are never interrupted here: they have deadlines of their own.
+        """
         if self._failure is not None:
             return  # nothing runs
         if self.on_folder_lost is not None and self._monitor.is_past_forgiving:
             self.on_folder_lost()
             return
-        sent = [one for one in self._all() if one.runs_code and one.state > RequestState.admitted]
+        sent = [
+            request
+            for request in self._in_flight()
+            if request.runs_code and request.state > RequestState.admitted
+        ]
         if urgent:
             detail = ""
             if why == "memory" and self._monitor.is_estimate:
@@ -704,25 +803,29 @@ class Requests:
                 detail = CHARGED
             self.supervisor.replace(Stopped(why, detail))
         elif sent:
-            # What requests take that run at the same time can't be told apart. It counts from
-            # when the first of them began, and for that one.
-            first = min(sent, key=lambda one: one.since)
+            # What concurrent requests use can't be told apart. It is counted from when the first
+            # of them began, and charged to that request.
+            first = min(sent, key=lambda request: request.since)
             if first.state is not RequestState.ending:
                 self._deadlines_of(first).over(first, why)
 
     def _abandon(self, request: InFlight) -> None:
-        """Answer a query with nothing. The guest keeps its state; its answer will be late."""
+        """Answer a query that takes too long with None. Called by its deadlines.
+
+        The guest lives on, and may still send its answer, which is then ignored.
+        """
         self.supervisor.interrupt()
         self._abandoned.add(request.message.id)
         self.finish(request, None)
 
     def _violation(self, what: str) -> None:
+        """End the guest because it broke the protocol; ``what`` says how."""
         self.supervisor.replace(Stopped("violation", f"protocol violation: {what}"))
 
     # --- the user: questions and interrupts ---------------------------------------------------
 
     def _on_question(self, message: messages.InputRequest) -> None:
-        """Put a cell's question; its time stands still until there is an answer."""
+        """Put a cell's question to the user; the cell's timeout stands still until the answer."""
         request = self.request
         breach = check_question(message, request)
         if breach or request is None:
@@ -734,8 +837,9 @@ class Requests:
                 self._deadlines.pause()
 
     def answer_question(self, value: str, *, eof: bool) -> None:
-        """Give the running cell what the user typed; ``eof`` where there is nobody to ask."""
-        request, guest = self.request, self.supervisor.guest
+        """Send what the user typed to the running cell; ``eof`` if there is nobody to ask."""
+        request = self.request
+        guest = self.supervisor.guest
         if guest is not None and request is not None and not guest.closed:
             try:
                 guest.send(messages.Input(id=request.message.id, value=value, eof=eof))
@@ -748,12 +852,13 @@ class Requests:
 
     @property
     def _host_asks(self) -> bool:
+        """Whether the host itself waits for the user's answer: an approval, not ``input``."""
         return self._approver is not None and self._approver.asks
 
-    def _on_waiting(self, asked: bool) -> None:
-        """Stop the cell's time while the user is asked a question of the host's."""
+    def _on_approval_waiting(self, waiting: bool) -> None:
+        """Stop the cell's timeout while an approval waits for the user. Called by the approver."""
         request = self.request
-        if request is not None and asked:
+        if request is not None and waiting:
             self._deadlines.pause()
         elif (
             request is not None
@@ -763,22 +868,27 @@ class Requests:
             self._deadlines.resume(request)
 
     def interrupt(self) -> None:
-        """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
+        """Interrupt whatever runs. Kill a cell that goes on after an earlier interrupt.
+
+        An interrupt within ``REPEAT`` seconds of the first counts as the same one.
+        """
         self._front.stop_holding()
-        if self._alone is not None:
-            (_, interrupted), self._alone = self._alone, None
+        if self._exclusive is not None:
+            (_, interrupted), self._exclusive = self._exclusive, None
             interrupted()
             return
-        request, asked = self.request, self._host_asks
+        request = self.request
+        host_asks = self._host_asks
         if request is None:
             self._refuse_consent()
-            if not asked:  # else it was about a cell that is not sent yet
+            # If the host asks, the interrupt was meant for a cell that was not sent yet.
+            if not host_asks:
                 self.supervisor.interrupt()
             self._interrupt_beside()
         elif request.interrupted_at is None:
             request.interrupted_at = self._clock()
-            # First, and then its calls are refused: else it would hear of the refusal, go on, and
-            # be interrupted in what it does about that.
+            # Interrupt first, then refuse its calls. In the other order the cell would see the
+            # refusal, go on, and be interrupted while it handles that.
             self._deadlines.interrupted(request)
             self._refuse_consent()
         elif self._clock() - request.interrupted_at > REPEAT:
@@ -786,27 +896,32 @@ class Requests:
             self.supervisor.replace(Stopped("interrupt"))
 
     def _interrupt_beside(self) -> None:
-        """Kill what subshells run where nothing else does, and the user interrupts it twice."""
-        began = [one for one in self.beside.values() if one.began]
-        if began and (at := began[0].interrupted_at) is not None:
-            if self._clock() - at > REPEAT:
+        """Kill what subshells run if the user interrupts twice while the main shell runs nothing.
+
+        What runs in a subshell can't be interrupted, so the first interrupt is only noted.
+        """
+        began = [request for request in self.beside.values() if request.began]
+        if began and (interrupted_at := began[0].interrupted_at) is not None:
+            if self._clock() - interrupted_at > REPEAT:
                 self.supervisor.replace(Stopped("interrupt", of=began[0].subshell))
             return
-        for one in began:
-            one.interrupted_at = self._clock()
+        for request in began:
+            request.interrupted_at = self._clock()
 
     def _refuse_consent(self) -> None:
-        """Refuse what the cell waits to be allowed, and what it asks for from now on."""
+        """Refuse the approval that the cell waits for, and all that it asks for from now on."""
         if self._approver is not None:
             self._approver.interrupt()
 
-    # --- its end ------------------------------------------------------------------------------
+    # --- the end of a request -----------------------------------------------------------------
 
     def _on_reply(self, message: Any) -> None:
+        """Act on the guest's answer: answer a query, or record what a cell did and answer it."""
         if message.id in self._abandoned:
             self._abandoned.discard(message.id)
             return
-        request, guest = self._find(message.id), self.supervisor.guest
+        request = self._find(message.id)
+        guest = self.supervisor.guest
         breach = check_reply(message, request)
         if breach or request is None or guest is None:
             self._violation(breach)
@@ -818,54 +933,67 @@ class Requests:
             return
         self._deadlines_of(request).stop()
         if self._approver is not None:
-            self._approver.end()  # the answer may have to wait for a snapshot
+            self._approver.end()  # now, because the answer may have to wait for a snapshot
         if self._has_connected():
-            for one in self._all():
-                one.called = True
+            for other in self._in_flight():
+                other.called = True
         failed = message.error is not None
         if request.over is not None and (failed or not request.undo_steps):
-            self._keep(request, request.stopped(request.over, message))
-        elif failed or not self._goes_back(request, message):
-            self._keep(request, message)
+            self._record_and_answer(request, request.stopped(request.over, message))
+        elif failed or not self._run_state_magic(request, message):
+            self._record_and_answer(request, message)
 
     def _make_relay(self) -> Relay:
         return Relay(self._reactor, self._addresses, self._relay_user)
 
-    def _take_relay(self) -> None:
-        """Have a relay of one's own, and leave the one before to forks and whom they are of."""
+    def _replace_relay(self) -> None:
+        """Switch to a new relay, and leave the shared one to the sandbox and its forks."""
         self._relay.leave(self._relay_user)
-        self._relay, self._came = self._make_relay(), 0
+        self._relay = self._make_relay()
+        self._connections_seen = 0
 
     def _make_ports(self) -> Ports:
         return Ports(self._reactor, *self._served, self.on_notice)
 
-    def _take_ports(self) -> None:
-        """Have ports of one's own, and leave the ones before to forks and whom they are of."""
+    def _replace_ports(self) -> None:
+        """Switch to new ports, and leave the shared ones to the sandbox and its forks."""
         self.ports.leave()
         self.ports = self._make_ports()
 
     def open_ports(self) -> tuple[PortState, ...]:
-        """Return the ports that are open to the user, and whether somebody listens at each."""
+        """Return the ports that are open to the user, and whether a server listens at each."""
         return self.ports.state()
 
     def _on_network(self, listeners: Mapping[messages.Neighbour, int], network: int | None) -> None:
-        """Have guests of a zygote be connected to what is listed, and be reached at ports."""
+        """Connect a zygote's guests to the listed hosts, and the user to the guests' ports.
+
+        Called by the supervisor when a guest is ready. ``listeners`` are the sockets at which
+        connections to listed hosts arrive; ``network`` is a descriptor of the guests' network, or
+        None if the host has no way into it.
+        """
         if self.ports.is_shared and not self.ports.serves(network):
-            self._take_ports()
+            self._replace_ports()
         self.ports.serve(network)
         if self._relay.is_shared and not self._relay.serves(listeners):
-            self._take_relay()
+            self._replace_relay()
         self._relay.serve(listeners)
 
     def _has_connected(self) -> bool:
-        """Return whether a guest connected to a listed host, or had before what runs began."""
-        before, self._came = self._came, self._relay.came()
+        """Return whether the guest had a connection to a listed host since the request began.
+
+        A connection that was open before counts too.
+        """
+        before = self._connections_seen
+        self._connections_seen = self._relay.came()
         if not self._relay.has_hosts:
             return False
-        return self._came != before or self.supervisor.snapshots.chain.had_connections()
+        return self._connections_seen != before or self.supervisor.snapshots.chain.had_connections()
 
-    def _goes_back(self, request: InFlight, reply: messages.Done) -> bool:
-        """Do what a cell asked for with the states before it, or its own; return whether it did."""
+    def _run_state_magic(self, request: InFlight, reply: messages.Done) -> bool:
+        """Carry out the undo, checkpoint, restore or branch that a cell asked for.
+
+        Return False if the cell asked for none of these; otherwise the request is answered later.
+        """
         if request.undo_steps:
             self._undo_when_alone(request, reply)
         elif isinstance(request.checkpoint, messages.Branch):
@@ -876,12 +1004,14 @@ class Requests:
             return False
         return True
 
-    def _keep(self, request: InFlight, reply: Any) -> None:
-        """Answer a request that may have changed the guest's state, and have a snapshot taken.
+    def _record_and_answer(self, request: InFlight, reply: Any) -> None:
+        """Record a request that may have changed the guest's state, and answer it.
 
-        ``Core.cell_ended`` decides which comes first.
+        ``Core.cell_ended`` decides whether a snapshot is taken, and whether the answer waits for
+        it.
         """
-        now, message = self._clock(), request.message
+        now = self._clock()
+        message = request.message
         seconds = now - request.began_at
         repeatable = (
             isinstance(message, messages.Execute)
@@ -897,100 +1027,109 @@ class Requests:
         request.state = RequestState.ending
 
         def answer() -> None:
-            if self._of(request.subshell) is request:
+            if self._request_of(request.subshell) is request:
                 self._answer(request, reply)
 
-        # What ran beside another is not run again by itself.
-        once = request.called or request.overlapped
-        past = PastRequest(
+        # A request that ran beside another is not run again: alone it could come out differently.
+        must_not_rerun = request.called or request.overlapped
+        past_request = PastRequest(
             message,
             seconds,
             repeatable=repeatable,
             ended=now,
-            side_effects=once,
+            side_effects=must_not_rerun,
             is_unparsed=isinstance(message, messages.Execute)
             and isinstance(reply, messages.Done)
-            and reply.error is not None  # else it need not be parsed
+            and reply.error is not None  # a cell without an error was Python; don't parse it
             and not is_python(message.raw),
         )
-        self.supervisor.ran(past, answer, alone=not self._others(request))
+        self.supervisor.ran(past_request, answer, alone=not self._others(request))
 
     def _undo_when_alone(self, request: InFlight, reply: messages.Done) -> None:
-        """Undo cells when no subshell runs anything."""
+        """Undo cells as soon as no subshell runs anything."""
 
         def interrupted() -> None:
             self._refuse_undo(request, reply, "it waited for subshells, and was interrupted")
 
-        request.state, request.reply = RequestState.ending, reply
+        request.state = RequestState.ending
+        request.reply = reply
         self.when_alone(lambda: self._undo(request, reply), interrupted)
 
     def _undo(self, request: InFlight, reply: messages.Done) -> None:
-        """Undo cells, now that the one which asked for that has ended."""
+        """Undo cells, or refuse. The supervisor reports the undo itself by ``on_loss``."""
         steps = request.undo_steps
-        known = self.supervisor.undo(steps)
-        if known < steps:
-            last = "cell" if known == 1 else f"{known} cells"
-            detail = f"only the last {last} can be undone" if known else "there is nothing to undo"
+        possible = self.supervisor.undo(steps)
+        if possible < steps:
+            last = "cell" if possible == 1 else f"{possible} cells"
+            detail = (
+                f"only the last {last} can be undone" if possible else "there is nothing to undo"
+            )
             self._refuse_undo(request, reply, detail)
 
     def _refuse_undo(self, request: InFlight, reply: messages.Done, why: str) -> None:
+        """Answer a cell's ``%undo`` with the reason why it is refused."""
         refused = Refused(f"%undo {request.undo_steps}: {why}", reply.read_bytes)
         if _steps_if_only_undo(request.message):
-            self._answer(request, refused)  # it changed nothing that a snapshot would keep
+            self._answer(request, refused)  # the cell changed nothing that a snapshot would keep
         else:
-            self._keep(request, refused)
+            self._record_and_answer(request, refused)
 
     def _do_checkpoint(
-        self, request: InFlight, asked: messages.Checkpoint, reply: messages.Done
+        self, request: InFlight, message: messages.Checkpoint, reply: messages.Done
     ) -> None:
-        """Keep the state under a name, or go back to one, when no subshell runs anything."""
-        magic = f"%{'restore' if asked.restores else 'checkpoint'} {asked.name}"
+        """Keep the state as a checkpoint, or restore one, as soon as no subshell runs anything."""
+        magic = f"%{'restore' if message.restores else 'checkpoint'} {message.name}"
 
         def done(refusal: str) -> None:
             if self.request is request:
                 refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
-                self._keep(request, refused if refusal else reply)
+                self._record_and_answer(request, refused if refusal else reply)
 
         def do() -> None:
-            if asked.restores:
-                self.supervisor.snapshots.restore(asked.name, done)
+            if message.restores:
+                self.supervisor.snapshots.restore(message.name, done)
             else:
                 number = request.message.execution_count
-                self.supervisor.snapshots.checkpoint(asked.name, done, number)
+                self.supervisor.snapshots.checkpoint(message.name, done, number)
 
-        request.state, request.reply = RequestState.ending, reply
+        request.state = RequestState.ending
+        request.reply = reply
         self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))
 
-    def _do_branch(self, request: InFlight, asked: messages.Branch, reply: messages.Done) -> None:
-        """Go to a branch, drop one or list them, when no subshell runs anything."""
-        snapshots, name, start = self.supervisor.snapshots, asked.name, asked.start or ""
-        magic = " ".join(filter(None, ("%branch", "-d" * asked.drops, name, start)))
+    def _do_branch(self, request: InFlight, message: messages.Branch, reply: messages.Done) -> None:
+        """Go to a branch, drop one or list them, as soon as no subshell runs anything."""
+        snapshots = self.supervisor.snapshots
+        name = message.name
+        start = message.start or ""
+        magic = " ".join(filter(None, ("%branch", "-d" * message.drops, name, start)))
 
         def done(refusal: str) -> None:
             if self.request is request:
-                if not refusal:  # and a state that is gone back to is told of by itself
-                    begins = name is not None and not asked.drops
+                if not refusal:  # a state that is restored comes by ``on_loss`` instead
+                    begins = name is not None and not message.drops
                     self._front.on_branches(snapshots.listing(begins=begins))
                 refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
-                self._keep(request, refused if refusal else reply)
+                self._record_and_answer(request, refused if refusal else reply)
 
         def do() -> None:
             if name is None:
                 done("")
-            elif asked.drops:
+            elif message.drops:
                 done(snapshots.drop_name(name))
             else:
                 snapshots.go_to_branch(name, start, done)
 
-        request.state, request.reply = RequestState.ending, reply
+        request.state = RequestState.ending
+        request.reply = reply
         self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))
 
     def _answer(self, request: InFlight, reply: Any) -> None:
-        """End a request with what its guest said; a reply that can't be shown ends the guest."""
+        """End a request with its guest's reply. A reply that can't be shown ends the guest."""
         try:
             self.finish(request, reply)
-        except Exception as exc:  # whatever the guest put into it
+        except Exception as exc:  # the guest chose the reply's content, so anything may be raised
             traceback.print_exc()
+            # Put the request back as running: then the loss of the guest answers it.
             request.state = RequestState.running
             if request.subshell:
                 self.beside[request.subshell] = request
@@ -999,8 +1138,13 @@ class Requests:
             self._violation(f"{type(exc).__name__} over a reply")
 
     def finish(self, request: InFlight, reply: Any) -> None:
-        """End a request with a reply."""
-        guest, ran = self.supervisor.guest, isinstance(reply, messages.Done | Refused)
+        """End a request: stop its deadlines, account for what it used, and answer it.
+
+        ``reply`` is the guest's message, or why there is none: ``Stopped``, ``Refused`` or the text
+        of an error.
+        """
+        guest = self.supervisor.guest
+        ran = isinstance(reply, messages.Done | Refused)
         self._deadlines_of(request).stop()
         request.state = RequestState.done
         if _is_cell(request.message):
@@ -1009,37 +1153,45 @@ class Requests:
             self.beside.pop(request.subshell, None)
         else:
             self.request = None
-        others = self._others(request)
+        running = self._others(request)
         read_bytes = reply.read_bytes if ran else 0
-        if others:
+        if running:
             self.usage = self._monitor.taken(request.since, read_bytes)
-            self._monitor.go_on(min(one.since for one in others))
+            self._monitor.go_on(min(one.since for one in running))
         else:
             self.usage = self._monitor.end(read_bytes)
         if isinstance(reply, messages.Done) and reply.compiled and self.on_compiled is not None:
             self.on_compiled(reply.compiled)
         self.tool_calls = self.tools.end(request.subshell)
-        if guest is not None and not others:
+        if guest is not None and not running:
             guest.throttle(on=True)
         self._relay.say(self._relay_user)
-        for one in self.ports.news():
-            if one.url:
-                said = f"a server of yours is at {one.url} (port {one.number})"
+        for port in self.ports.news():
+            if port.url:
+                notice = f"a server of yours is at {port.url} (port {port.number})"
             else:
-                said = f"no browser reaches port {one.number}: ports in the policy does not list it"
-            self._front.on_notice(f"says: {said}")
+                notice = (
+                    f"no browser reaches port {port.number}: ports in the policy does not list it"
+                )
+            self._front.on_notice(f"says: {notice}")
         request.done(reply)
         self._relay.account(self._relay_user)
-        if self._alone is not None or self._waiting():
-            # Not now: what has ended is yet to be recorded, and a snapshot of it to be taken.
-            self._look_in(0)
+        if self._exclusive is not None or self._waiting():
+            # Not at once: the caller has yet to record the request and to have a snapshot taken.
+            self._schedule_look(0)
 
     def continue_from(self, parent: Requests) -> None:
-        """Go on numbering, and knowing what cells do again alike, where a fork's parent is."""
-        self._last_id, self._repeatable = parent._last_id, copy.deepcopy(parent._repeatable)
+        """Take over a parent's state in a fork of its session.
+
+        The fork goes on with the parent's request ids and its knowledge of repeatable cells. It
+        shares the parent's relay and ports, because its guest is in the same network, and joins the
+        monitors of the sandbox's forks.
+        """
+        self._last_id = parent._last_id
+        self._repeatable = copy.deepcopy(parent._repeatable)
         self._relay.leave(self._relay_user)
-        self._relay = parent._relay.join(self._relay_user)  # they are in the same network
-        self._came = self._relay.came()
+        self._relay = parent._relay.join(self._relay_user)
+        self._connections_seen = self._relay.came()
         self.ports.leave()
         self.ports = parent.ports.join()
         self._monitor.forks_folders = parent.forks_folders
@@ -1048,46 +1200,50 @@ class Requests:
 
     @property
     def forks_folders(self) -> set[ForksFolder]:
-        """The folders of a sandbox's forks, of which each counts for its fork alone."""
+        """The folders of a sandbox's forks. Each counts towards its own fork's limit only."""
         return self._monitor.forks_folders
 
-    # --- what the supervisor tells ------------------------------------------------------------
+    # --- called by the supervisor -------------------------------------------------------------
 
     def on_ready(self, report: messages.LockReport) -> str:
-        """Let the front judge what a guest's locks achieved."""
+        """Let the front judge a guest's locks; return why nothing may run in it, or nothing."""
         return self._front.on_locks(report)
 
     def on_served(self) -> None:
-        """Send what waits to a guest that has come to serve, which knows of no subshell."""
-        self._to_tell = bool(self._subshells)
+        """Send what waits to a guest that begins to serve, and knows of no subshell."""
+        self._subshells_unsent = bool(self._subshells)
         if self.request is not None:
             self._send(self.request)
-        self._send_what_waits()
+        self._send_waiting()
 
     def runs_beside(self) -> bool:
-        """Return whether a subshell runs anything: no snapshot can be taken."""
+        """Return whether a subshell runs anything. If so, no snapshot can be taken."""
         runs = RequestState.sent, RequestState.running
-        return any(one.state in runs for one in self.beside.values())
+        return any(request.state in runs for request in self.beside.values())
 
     def idle(self) -> bool:
         """Return whether no request is under way."""
-        return not self._all()
+        return not self._in_flight()
 
     def running(self) -> Any:
-        """Return the message that the guest has begun, or None."""
-        return next((one.message for one in self._all() if one.began), None)
+        """Return the message of the oldest request that the guest has begun, or None."""
+        return next((request.message for request in self._in_flight() if request.began), None)
 
     def on_stopping(self) -> None:
-        """Stop watching: the guest is no more."""
+        """Stop watching requests: the guest is gone."""
         self._abandoned.clear()
         self._monitor.lost()
         self.tools.drop()
-        self._main_waits = False
-        for one in self._all():
-            self._deadlines_of(one).stop()
+        self._main_waiting = False
+        for request in self._in_flight():
+            self._deadlines_of(request).stop()
 
     def on_loss(self, stopped: Stopped) -> None:
-        """End what was lost with its guest; what never began is sent again."""
+        """End the requests that were lost with their guest; send those that never began again.
+
+        ``stopped`` says why the guest was lost and what was restored. The request that it is
+        charged to ends with it as it is, all others as ended ``beside`` that one.
+        """
         if stopped.why == "fork":
             self._audit.lost(stopped)
             self.used = True
@@ -1095,97 +1251,114 @@ class Requests:
             return
         self.used = self.used and stopped.restored is not None
         request = self.request
-        alone, self._alone = self._alone, None
+        exclusive = self._exclusive
+        self._exclusive = None
         charged = self._charged() if stopped.of is None else self.beside.get(stopped.of)
         self._audit.lost(stopped, cell=0 if charged is None else charged.number)
         stopped = replace(stopped, of=None)
-        with_it = stopped if charged is None else replace(stopped, beside=True)
-        told = request is not None
-        for one in tuple(self.beside.values()):
-            if one.may_be_resent(stopped.why):
-                one.resent += one.state is not RequestState.admitted
-                one.state = RequestState.admitted
+        beside_stop = stopped if charged is None else replace(stopped, beside=True)
+        # The card of a request that ends shows the loss. If none ends, the front shows it itself.
+        shown_by_request = request is not None
+        for other in tuple(self.beside.values()):
+            if other.may_be_resent(stopped.why):
+                other.resent += other.state is not RequestState.admitted
+                other.state = RequestState.admitted
             else:
-                told = True
-                self.finish(one, stopped if one is charged else with_it)
+                shown_by_request = True
+                self.finish(other, stopped if other is charged else beside_stop)
         if request is not charged:
-            stopped = with_it
+            stopped = beside_stop
         if stopped.why == "undo" and request is not None:
             self._front.on_undo(stopped)
             self.finish(request, request.reply)
-        elif not told:
+        elif not shown_by_request:
             self._front.on_restart(stopped)
         elif request is None:
             pass
         elif request.may_be_resent(stopped.why):
-            request.state, request.over, request.made_way = RequestState.admitted, None, False
+            request.state = RequestState.admitted
+            request.over = None
+            request.made_way = False
             request.resent += 1
             self._front.on_restart(stopped)
         else:
             self.finish(request, stopped)
+        # An action of the main shell's request is void, as that request was ended or is sent again.
+        # A narrowing between cells has no request yet, and still waits.
         if request is None:
-            self._alone = alone
-            self._go_on_alone()
+            self._exclusive = exclusive
+            self._run_exclusive()
 
     def on_notice(self, text: str) -> None:
-        """Let the front tell the user."""
+        """Tell the user something, by way of the front, and enter it in the audit log."""
         self._audit.enter(records.Notice(text=text))
         self._front.on_notice(text)
 
     def on_failure(self, detail: str) -> None:
-        """End the request, and all that come, with the reason why no guest runs."""
+        """End the requests under way and all later ones: no guest can be started.
+
+        ``detail`` is the reason, which the user sees.
+        """
         self._audit.enter(records.Failure(detail=records.clipped(detail)))
         self._front.on_failure(detail)
         self.fail(detail)
 
     def fail(self, detail: str) -> None:
-        """End the request, and all that come, with this error."""
+        """End the requests under way and all later ones with this error."""
         self._failure = detail
-        for one in self._all():
-            self.finish(one, detail)
+        for request in self._in_flight():
+            self.finish(request, detail)
 
     # --- the session --------------------------------------------------------------------------
 
     def narrow_to(self, settings: SessionSettings) -> None:
-        """Enforce what the host does of narrower settings, from the next request on."""
+        """Enforce the host's part of narrower settings from the next request on."""
         self._deadlines.timeout = settings.policy.timeout
         self._monitor.narrow_to(settings.policy)
         if settings.tools is not None:
             self.tools.narrow_to(settings.tools, settings.tools_gone)
         self._addresses = settings.addresses
-        if self._relay.is_shared:  # then a new guest comes, of another zygote
-            self._take_relay()
+        if self._relay.is_shared:
+            # A session that shares its relay gets a new guest, of another zygote: it needs a relay
+            # of its own.
+            self._replace_relay()
         self._relay.narrow_to(settings.addresses)
         self._served = settings.served
         if self.ports.is_shared:
-            self._take_ports()
+            self._replace_ports()
         self.ports.narrow_to(*self._served[:2])
         self.used = self.used and settings.step is not NarrowingStep.fresh
 
     def open_folder(self, path: str) -> int:
-        """Open a folder that guests write, wherever it is. Raises OSError, for a link too.
+        """Open a folder that guests write to; return its descriptor.
 
-        Under a layer it has what cells wrote there, and nothing else.
+        Under a layer that folder has what cells wrote there and nothing else. Raises OSError, also
+        if the path is a link.
         """
         written = self.open_written(path)
         return self.open_as_seen(path) if written is None else written
 
     def open_written(self, path: str) -> int | None:
-        """Open what guests wrote in a folder under a layer; None where none is. Raises OSError."""
+        """Open what guests wrote to a folder under a layer; None if no layer covers the path.
+
+        Raises OSError.
+        """
         for layer in self._layers:
             if within(path, layer.root):
                 return open_unlinked(f"{layer.folder}/{UPPER}{path[len(layer.root) :]}", FOLDER)
         return None
 
     def open_as_seen(self, path: str) -> int:
-        """Open a folder as guests see it. Raises OSError, for a link too.
+        """Open a folder as guests see it; return its descriptor. Raises OSError, also for a link.
 
-        Under a layer that is what cells wrote there over what the user has, and nothing denied.
-        What is written there is staged: the OS kernel does so for guests and host alike.
+        Under a layer, the folder shows what cells wrote over the user's files, and nothing that
+        the policy denies. What the host writes there is staged, as it is for guests: the OS
+        kernel does that. May be called from any thread.
         """
         zygote = self.supervisor.zygote
+        # A copy of the items, because the event loop's thread may change them meanwhile.
         seen = () if zygote is None else tuple(zygote.seen_folders.items())
-        for root, folder in seen:  # any thread may ask
+        for root, folder in seen:
             if within(path, root):
                 return open_beneath(folder, path[len(root) :])
         if any(within(path, layer.root) for layer in self._layers):
@@ -1193,19 +1366,20 @@ class Requests:
         return open_unlinked(path, FOLDER)
 
     def seen_roots(self) -> tuple[str, ...]:
-        """Return the folders that guests see otherwise than the host does."""
+        """Return the folders that look different to guests than to the host."""
         zygote = self.supervisor.zygote
         return () if zygote is None else tuple(zygote.seen_folders)
 
     def disconnect(self) -> None:
-        """End guests' connections and calls, and account for what they asked for."""
-        self._addresses, self._served = (), NOT_SERVED
-        self._take_relay()
-        self._take_ports()
+        """End the guest's connections and tool calls, and account for what they reached."""
+        self._addresses = ()
+        self._served = NOT_SERVED
+        self._replace_relay()
+        self._replace_ports()
         self.tools.drop()
 
     def close(self) -> bool:
-        """End guest and zygote; return whether they are gone, or still remove their folder."""
+        """End guest and zygote; return whether they and their folder are gone."""
         self._monitor.lost()
         if self._monitor in self._monitor.forks:
             self._monitor.forks.remove(self._monitor)
@@ -1218,22 +1392,22 @@ def _is_cell(message: Any) -> bool:
 
 
 def _steps_if_only_undo(message: Any) -> int:
-    """Return how many cells a cell undoes that does nothing else; 0 for any other message."""
-    found = _UNDO_ALONE.fullmatch(message.raw) if _is_cell(message) else None
-    return steps_of_undo(found[1]) if found else 0
+    """Return how many cells to undo, for a cell that is only ``%undo``; 0 for any other message."""
+    match = _UNDO_ALONE.fullmatch(message.raw) if _is_cell(message) else None
+    return steps_of_undo(match[1]) if match else 0
 
 
 def _is_interrupt(error: messages.Error | None) -> bool:
     return error is not None and error.ename == KeyboardInterrupt.__name__
 
 
-def _links(message: messages.FromGuest) -> bool:
-    """Return whether it names something of the front end's: a widget, or a display to update."""
+def _links_to_page(message: messages.FromGuest) -> bool:
+    """Return whether a message refers to an object of the front end: a widget, or a display id."""
     return isinstance(message, messages.CommOut) or bool(getattr(message, "display_id", None))
 
 
 def _size_of(message: messages.FromGuest) -> int:
-    """Return the bytes of a message that a front end may get to see."""
+    """Return the number of bytes in a message that a front end may show."""
     match message:
         case messages.Stream(text=text):
             return _bytes_of(text)

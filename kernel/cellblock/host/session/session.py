@@ -1,13 +1,18 @@
-"""A session: decides about each cell, has it run, and tells how it ended.
+"""A session: decides about each cell, has it run, and reports its outcome.
 
-Fronts (the kernel, sandboxes) hand it requests and are told through their ``Front``. What
-happens to an admitted request is ``requests``.
+Fronts (the kernel, sandboxes) hand in requests and get outcomes. The session judges a cell
+(admission, the source check, the user's approval), enters the decision in the audit log, and sends
+an admitted cell on its way, which ``requests`` describes.
 
-Cells that say nothing but ``%changes keep`` or ``%changes drop`` are the host's to do (``Keeper``).
-A guest has no part in it: no code of a cell's can keep a file. Whether one is kept, a person says,
-whatever else the policy has users asked about: with the code that stands in the question, at the
-front end that sent the cell. What is asked about is what was read when the question was put, by its
-digest, so threads that go on beside it change nothing of it.
+Three kinds of cells never reach a guest:
+
+- ``%policy narrow`` and nothing else: see ``narrowing``
+- ``exit`` or ``quit`` and nothing else: the front end ends its session
+- ``%changes keep`` or ``%changes drop`` and nothing else: the host carries it out (``Keeper``). No
+  guest has a part in that, so no code in a cell can keep a file. A person decides whether files are
+  kept, under every policy, by typing the code in the question at the front end that sent the cell.
+  The question names files by the digest of what was read when it was put, so threads that run
+  meanwhile can't change what is kept.
 """
 
 from __future__ import annotations
@@ -74,52 +79,64 @@ if TYPE_CHECKING:
     Done = Callable[[Outcome], None]
 
 
-#: Seconds of one step of copying.
+#: Seconds that one step of copying may take before the event loop has its turn.
 _STEP: Final = 0.02
 _MAGIC: Final = "changes"
 _WORDS: Final = ("keep", "drop")
-#: Characters of a cell that is looked at.
+#: Characters of a cell. A longer cell is not looked at for ``%changes``.
 _LONGEST: Final = 20_000
 OVERWRITE: Final = "--overwrite"
 
 
 def asked_in(cell: str) -> list[str] | None:
-    """Return the words behind ``%changes`` in a cell that keeps or drops; None for any other."""
+    """Return the words after ``%changes`` in a cell that only keeps or drops; None for others."""
     if f"%{_MAGIC}" not in cell or len(cell) > _LONGEST:
         return None
     lines = [line.strip() for line in cell.splitlines()]
-    said = [line for line in lines if line and not line.startswith("#")]
-    if len(said) != 1 or said[0].split()[0] != f"%{_MAGIC}" or said[0].split()[1:2] == []:
+    statements = [line for line in lines if line and not line.startswith("#")]
+    if (
+        len(statements) != 1
+        or statements[0].split()[0] != f"%{_MAGIC}"
+        or statements[0].split()[1:2] == []
+    ):
         return None
-    if said[0].split()[1] not in _WORDS:
+    if statements[0].split()[1] not in _WORDS:
         return None
     try:
-        return shlex.split(said[0], comments=True)[1:]
+        return shlex.split(statements[0], comments=True)[1:]
     except ValueError:  # a quote that is not closed
-        return said[0].split()[1:]
+        return statements[0].split()[1:]
 
 
 class Keeper:
-    """Does what such cells say, for one session."""
+    """Carries out one session's ``%changes keep`` and ``%changes drop`` cells.
+
+    ``policy`` is the policy's name, which the question shows.
+    """
 
     def __init__(self, reactor: Reactor, front: Front, policy: str) -> None:
-        self._reactor, self._front = reactor, front
+        self._reactor = reactor
+        self._front = front
         self._grants = Grants(GrantContext(scope="", policy=policy, digest=""), None)
         self._steps = keeping.StepRunner(reactor, _STEP)
-        #: A listing under way.
+        #: The listing of staged changes that is under way, or None.
         self._listing: threads.Work[list[Change]] | None = None
         self._failed: Callable[[str], None] = lambda _why: None
         self._approver: Approver | None = None
 
     def handles(self, request: ExecuteRequest, ruling: Ruling, rules: Rules) -> bool:
-        """Return whether a cell keeps or drops, and says nothing else."""
+        """Return whether a cell is only ``%changes keep`` or ``%changes drop``."""
         allowed = not rules.language or _MAGIC in rules.magics
         plain = not ruling.findings and ruling.run is None
         return allowed and plain and asked_in(request.code) is not None
 
     def run(self, request: ExecuteRequest, done: Done, *, admitted_by: str = "") -> None:
-        """Do what a cell says; ``done`` gets the outcome."""
-        audit, words = self._front.audit, asked_in(request.code) or []
+        """Keep or drop what a cell says; ``done`` is called with the outcome.
+
+        ``admitted_by`` says what admitted the cell, for the audit log.
+        """
+        audit = self._front.audit
+        words = asked_in(request.code) or []
         if (unwritten := audit.decided(request, (), (), by=admitted_by)) is not None:
             done(Outcome("refused", unwritten=unwritten))
             return
@@ -134,7 +151,8 @@ class Keeper:
             error = messages.Error(ename="ChangesError", evalue=why, traceback=[why])
             ended(Outcome("error", error=error))
 
-        self._failed, staged = failed, self._front.views.listable()
+        self._failed = failed
+        staged = self._front.views.listable()
         if staged is None:
             failed("nothing is staged under this policy")
         elif words[0] == "drop":
@@ -143,7 +161,7 @@ class Keeper:
             self._keep(staged, words[1:], request, ended)
 
     def interrupt(self) -> bool:
-        """Keep nothing of what is asked about or copied now; return whether anything is."""
+        """Abandon the question or copying under way; return whether there was any."""
         if self._approver is not None:
             self._approver.interrupt()
         elif self._steps.runs or self._listing is not None:
@@ -154,7 +172,7 @@ class Keeper:
         return True
 
     def close(self) -> None:
-        """Take back what is not whole: the session ends."""
+        """Stop, and remove a copy that is not complete. Called when the session ends."""
         self._steps.stop()
         if self._listing is not None:
             self._listing.forget()
@@ -182,33 +200,36 @@ class Keeper:
     def _keep(
         self, staged: Staged, words: Sequence[str], request: ExecuteRequest, ended: Done
     ) -> None:
-        """Read what is to be kept, ask, and keep it."""
+        """List the changes that ``words`` name, ask the user about them, and keep them."""
         options = [word for word in words if word.startswith("--")]
-        if other := next((word for word in options if word != OVERWRITE), None):
-            self._failed(f"%changes keep has no option {other}: there is {OVERWRITE}")
+        if unknown := next((word for word in options if word != OVERWRITE), None):
+            self._failed(f"%changes keep has no option {unknown}: there is {OVERWRITE}")
             return
-        paths = [word for word in words if not word.startswith("--")]
+        names = [word for word in words if not word.startswith("--")]
 
         def listed(outcome: Future[list[Change]]) -> None:
             self._listing = None
             try:
-                self._ask(staged, outcome.result(), (options, paths), request, ended)
+                self._ask(staged, outcome.result(), (options, names), request, ended)
             except (ChangesError, OSError) as error:
                 self._failed(str(error))
 
-        chosen = partial(staged.chosen, paths, overwrite=bool(options))
+        chosen = partial(staged.chosen, names, overwrite=bool(options))
         self._listing = threads.begin(self._reactor, chosen, listed)
 
     def _ask(
         self,
         staged: Staged,
         chosen: Sequence[Change],
-        asked: tuple[Sequence[str], Sequence[str]],
+        selection: tuple[Sequence[str], Sequence[str]],
         request: ExecuteRequest,
         ended: Done,
     ) -> None:
-        """Ask about what is to be kept, and keep it. Raises ChangesError."""
-        options, paths = asked
+        """Ask the user whether to keep the ``chosen`` changes, and keep them. Raises ChangesError.
+
+        ``selection`` has the options and the names that the cell gave.
+        """
+        options, paths = selection
         words = [staged.id, *options, *staged.named(paths)]
         command = shlex.join(words)
         if not chosen:
@@ -221,8 +242,8 @@ class Keeper:
 
         def read(digests: Mapping[str, str]) -> None:
             self._front.outputs.card(self._front.views.changes_card(staged, chosen, digests))
-            wanted = of_keeping(chosen, digests, paths)
-            approver.ask_keeping(wanted, lambda decision: decided(decision, digests))
+            request_text = of_keeping(chosen, digests, paths)
+            approver.ask_keeping(request_text, lambda decision: decided(decision, digests))
 
         def decided(decision: Decision, digests: Mapping[str, str]) -> None:
             approver.end()
@@ -232,12 +253,13 @@ class Keeper:
             else:
                 self._steps.run(keeping.steps(staged, chosen, digests), kept, self._failed)
 
-        def kept(found: Sequence[Kept]) -> None:
-            self._front.audit.kept(found, staged.session, "a code")
+        def kept(kept_files: Sequence[Kept]) -> None:
+            self._front.audit.kept(kept_files, staged.session, "a code")
             self._front.outputs.card(tables.settled_changes(_rows(staged, chosen), kept=True))
             ended(Outcome("ok"))
 
-        prompt, audit = Prompt(self._front.consult, self._grants), self._front.audit
+        prompt = Prompt(self._front.consult, self._grants)
+        audit = self._front.audit
         approver = self._approver = Approver(
             prompt, self._grants, observe=audit.approved, tell=self._front.outputs.notice
         )
@@ -247,28 +269,37 @@ class Keeper:
 
 def _rows(staged: Staged, changes: Sequence[Change]) -> list[tables.ChangeRow]:
     return [
-        tables.ChangeRow(staged.label(one), one.kind, one.size, one.before, one.why_not, "")
-        for one in changes
+        tables.ChangeRow(
+            staged.label(change), change.kind, change.size, change.before, change.why_not, ""
+        )
+        for change in changes
     ]
 
 
-#: A cell that ends the session and says nothing else, as IPython has it.
+#: Matches a cell that is only ``exit`` or ``quit``, as IPython spells them.
 _EXIT: Final = re.compile(r"\s*(?:exit|quit)(?:\((?P<keeps>True|keep_kernel=True)?\))?\s*")
 
 
 def open_audit(policy: Policy | None, written: Counter[str] | None = None) -> Audit:
-    """Return the audit log that a policy asks for, bounded with those that count in ``written``."""
+    """Return the audit log that a policy asks for.
+
+    All logs that count their bytes in ``written`` share one bound.
+    """
     if policy is None or not policy.audit.log:
         return Audit()
-    asked = policy.audit
-    size = asked.max_bytes
-    log = Log(Path(asked.folder), max_bytes=size, fsync=asked.fsync, written=written)
-    return Audit(log, required=asked.required, sources=asked.sources)
+    settings = policy.audit
+    size = settings.max_bytes
+    log = Log(Path(settings.folder), max_bytes=size, fsync=settings.fsync, written=written)
+    return Audit(log, required=settings.required, sources=settings.sources)
 
 
 def record_start(config: SessionConfig, front: Front) -> None:
-    """Enter in the audit log that a session begins, whether or not cells may run there yet."""
-    audit, scratch = front.audit, config.scratch
+    """Enter in the audit log that a session begins, and how a notebook narrowed its policy.
+
+    This is entered whether or not cells may run yet.
+    """
+    audit = front.audit
+    scratch = config.scratch
     policy = paths.without_scratch(config.operators or config.policy, scratch)
     system = os.uname()
     audit.enter(
@@ -298,7 +329,7 @@ def record_start(config: SessionConfig, front: Front) -> None:
         )
 
 
-#: Why a cell of a subshell is refused that narrows the policy, or keeps files.
+#: Why a subshell's cell is refused if it narrows the policy or keeps files.
 IN_SUBSHELL: Final = (
     "%policy narrow and %changes keep are for cells of the notebook: this one is of a subshell, "
     "which runs beside them. Run it there."
@@ -313,8 +344,9 @@ def open_session(
     make_tools: MakeTools | None = None,
     take_worker: TakeWorker = lambda: None,
 ) -> Session:
-    """Return the session of a front; the last two arguments are those of ``settings_of``."""
-    if front.inherited is None:  # nobody could have written to its folder before
+    """Return the session of a front. ``settings_of`` explains the last two arguments."""
+    # A folder that is inherited could have been written to by cells.
+    if front.inherited is None:
         background.place_font_list(Path(config.prepare.scratch))
     settings = settings_of(config, front, make_tools, take_worker)
     front.views.templates_in_force = settings.gate.templates
@@ -331,7 +363,8 @@ def open_session(
     )
     front.views.ports = session.requests.open_ports
     if config.lists_staged and (layers := config.prepare.plan.layers):
-        policy, own = paths.without_scratch(config.policy, config.scratch), front.audit.session
+        policy = paths.without_scratch(config.policy, config.scratch)
+        own = front.audit.session
         staged = changes.of_layers(layers, policy, own, config.names, config.adopted)
         front.views.staged = changes.begin(replace(staged, base=config.prepare.cwd))
         changes.sweep_in_thread()
@@ -343,9 +376,10 @@ def open_session(
 
 
 class Session:
-    """Requests in, outcomes out.
+    """One user's session: takes requests, and calls back with their outcomes.
 
-    Without a ``narrower`` no cell can narrow the policy, without a ``keeper`` none keep files.
+    Without a ``narrower`` no cell can narrow the policy. Without a ``keeper`` no cell can keep
+    files. Without an ``approver`` the user is never asked.
     """
 
     def __init__(
@@ -360,24 +394,27 @@ class Session:
         keeper: Keeper | None = None,
         approver: Approver | None = None,
     ) -> None:
-        self._front, self._audit = front, front.audit
+        self._front = front
+        self._audit = front.audit
         self.settings = settings
         self.requests = Requests(
             reactor, front, settings, zygotes, front.audit, clock=clock, approver=approver
         )
-        self._narrower, self._keeper = narrower, keeper
-        #: Looks at what cells wrote; None where nobody is told.
+        self._narrower = narrower
+        self._keeper = keeper
+        #: Looks at what cells wrote; None if nobody is told.
         self.looks: Looks | None = None
-        #: Asks the user, where the policy has that; None where nobody is asked.
+        #: Asks the user, if the policy wants that; None if nobody is asked.
         self._approver = approver
-        #: The numbers, in the audit log, of the cells that were sent and have not ended.
+        #: Audit log numbers of the cells that were sent and have not ended.
         self._running = set[int]()
-        #: Names of refused builtins that cells bound, before a fork, too. Going back to an earlier
-        #: state leaves them here; the guest looks at the variables themselves.
+        #: Names of refused builtins that cells bound themselves, in this session or before it was
+        #: forked. A restore does not remove names here; the guest, which checks the cell too, looks
+        #: at the variables themselves.
         self.own_builtins = frozenset[str]()
 
     def start(self, parent: Session | None = None) -> None:
-        """Have a guest ready before the first request; a fork has the tools of its ``parent``."""
+        """Start tools and a guest before the first request; a fork has its ``parent``'s tools."""
         known = {} if parent is None else parent.requests.tools.from_workers
         self.requests.tools.open(self._on_tools, self._on_tools_failed, known)
         self.requests.prepare_guest()
@@ -398,11 +435,11 @@ class Session:
     def execute(
         self, request: ExecuteRequest, done: Done, decided: Callable[[], None] = lambda: None
     ) -> None:
-        """Run a cell; ``done`` gets its outcome, at once when it is denied.
+        """Run a cell; ``done`` is called with its outcome, before this returns if it is denied.
 
-        The decision about it is on the audit log before it starts (promise P9). Where the user
-        may approve of what it imports, the decision waits for the answer. ``decided`` is called
-        when there is one, or more than once.
+        The decision is in the audit log before the cell starts (promise P9). If the user may
+        approve what the cell imports, the decision waits for the answer. ``decided`` is called
+        when the decision is made; it may be called twice.
         """
         approver = self._approver
         if approver is None:
@@ -433,7 +470,8 @@ class Session:
     ) -> None:
         """Decide about a cell, and send it if it may run.
 
-        With ``ask`` the user may be asked about its imports; ``answer`` is what the user said.
+        If ``ask`` is given the user may be asked about imports; it is called with the answer, which
+        then comes back as ``answer``.
         """
         try:
             ruling = self.settings.gate.judge(request.code)
@@ -441,12 +479,13 @@ class Session:
             self._audit.undecided(request, records.clipped(str(error)))
             done(Outcome("refused", unadmitted=error))
             return
-        narrower, keeper = self._narrower, self._keeper
+        narrower = self._narrower
+        keeper = self._keeper
         narrows = narrower is not None and narrower.handles(request, ruling, self)
         keeps = keeper is not None and keeper.handles(request, ruling, self.settings.rules)
         if not (narrows or keeps):
-            if (leaving := _EXIT.fullmatch(request.code)) is not None and not ruling.findings:
-                keeps_kernel = leaving["keeps"] is not None
+            if (exit_cell := _EXIT.fullmatch(request.code)) is not None and not ruling.findings:
+                keeps_kernel = exit_cell["keeps"] is not None
                 self._leave(request, done, keeps=keeps_kernel, admitted_by=ruling.by)
             else:
                 self._analyse(request, ruling, done, ask=ask, answer=answer)
@@ -456,7 +495,8 @@ class Session:
             done(_failed("SubshellRefused", IN_SUBSHELL))
             return
         if self._approver is not None:
-            self._approver.end()  # what goes on beside it asks nobody on its behalf
+            # Calls of threads that still run must not be approved on this cell's behalf.
+            self._approver.end()
         if keeper is not None and keeps:
             keeper.run(request, done, admitted_by=ruling.by)
         elif narrower is not None:
@@ -471,7 +511,10 @@ class Session:
             narrower.weigh_cell(request, self, narrow)
 
     def _leave(self, request: ExecuteRequest, done: Done, *, keeps: bool, admitted_by: str) -> None:
-        """Have the front end end its session: the user typed so, and no guest is asked."""
+        """End the front end's session, as the user typed ``exit`` or ``quit``.
+
+        No guest takes part. With ``keeps`` the kernel goes on.
+        """
         unwritten = self._audit.decided(request, (), (), by=admitted_by)
         outcome = Outcome("ok", exits="stays" if keeps else "ends")
         if unwritten is not None:
@@ -489,7 +532,10 @@ class Session:
         ask: Callable[[Decision], None] | None,
         answer: Decision | None,
     ) -> None:
-        """Look for what the policy denies in a cell that is admitted; send it if there is none."""
+        """Check the source of a cell, and send it if the policy denies nothing in it.
+
+        ``ask`` and ``answer`` are those of ``_decide``.
+        """
         source, template = _source_of(request, ruling)
         granted = self._granted()
         rules = self._permitting(granted)
@@ -498,8 +544,8 @@ class Session:
             if self._ask_user(source, findings, ask):
                 return
         elif findings and answer is not None and answer.remedy:
-            said: dict[str, Any] = {"remedy": answer.remedy, "rewrite": "", "allows": ()}
-            findings = tuple(replace(one, **said) for one in findings)
+            refusal: dict[str, Any] = {"remedy": answer.remedy, "rewrite": "", "allows": ()}
+            findings = tuple(replace(finding, **refusal) for finding in findings)
         elif findings and (problem := self._lost_answer(answer)) is not None:
             self._audit.undecided(request, UNWRITTEN)
             done(Outcome("refused", unwritten=problem))
@@ -516,11 +562,14 @@ class Session:
         else:
             if rules.language and template is None:
                 self.own_builtins |= bound_builtins(source)
-            asked = ruling.view
-            view = None if asked is None else messages.View(asked.name, asked.argument)
+            ruled_view = ruling.view
+            view = (
+                None if ruled_view is None else messages.View(ruled_view.name, ruled_view.argument)
+            )
             message = messages.Execute(
                 id=self.requests.next_id(),
-                # Nobody approved its text: no magic or ``get_ipython`` of a cell's is given it.
+                # A view's text was approved by nobody, so no magic or ``get_ipython`` of a cell's
+                # may get it.
                 source=source if view is None else "",
                 raw=request.code,
                 execution_count=request.execution_count,
@@ -538,20 +587,24 @@ class Session:
             self._send(message, refused, done, request.timeout)
 
     def _lost_answer(self, answer: Decision | None) -> AuditError | None:
-        """Return why what the user said counts for nothing: the log could not be written."""
+        """Return why the user's answer is void: the audit log could not be written. Else None."""
         return self._audit.barred() if answer is not None and answer.why == UNWRITTEN else None
 
     def _send(
         self, message: messages.Execute, refused: dict[str, Any], done: Done, timeout: float | None
     ) -> None:
-        """Send an admitted cell; ``refused`` are replies of expressions that were not admitted."""
+        """Send an admitted cell.
+
+        ``refused`` has the replies of its user_expressions that were not admitted. ``timeout``
+        counts only if it is less than the policy's.
+        """
         number = self._audit.number
 
         def finish(reply: Reply) -> None:
             self._running.discard(number)
             outcome = outcome_of(reply, refused, self.requests.usage, self.requests.tool_calls)
             done(outcome)
-            self._audit.ended(number, outcome)  # nobody waits for it
+            self._audit.ended(number, outcome)  # after ``done``: nobody waits for this entry
 
         self._running.add(number)
         limit = self.settings.policy.timeout
@@ -561,8 +614,9 @@ class Session:
     def _admit(
         self, request: ExecuteRequest, rules: Rules
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        """Split user_expressions into those that may run and the replies of those that may not."""
-        admitted, refused = {}, {}
+        """Judge a cell's user_expressions; return those that may run, and replies for the rest."""
+        admitted = {}
+        refused = {}
         for name, text in request.user_expressions.items():
             ruling = self.settings.gate.judge_expression(text)
             if findings := ruling.findings or analyse_expression(text, rules):
@@ -581,13 +635,15 @@ class Session:
         return admitted, refused
 
     def check(self, code: str) -> tuple[Finding, ...]:
-        """Return what would keep a cell from being run; nothing runs, and nobody is asked.
+        """Return the findings that would keep a cell from running. Nothing runs, nobody is asked.
 
-        Raises AdmissionError where nothing can be decided.
+        Raises AdmissionError if nothing can be decided.
         """
         request = ExecuteRequest(code=code)
         ruling = self.settings.gate.judge(code)
-        rules, narrower, keeper = self.settings.rules, self._narrower, self._keeper
+        rules = self.settings.rules
+        narrower = self._narrower
+        keeper = self._keeper
         if narrower is not None and narrower.handles(request, ruling, self):
             return narrower.check(code, rules)
         if keeper is not None and keeper.handles(request, ruling, rules):
@@ -600,21 +656,24 @@ class Session:
         findings = analyse(transformed.source, self._permitting(self._granted()))
         return tuple(as_written(findings, code, transformed))
 
-    # --- what the user approves of ------------------------------------------------------------
+    # --- approvals ----------------------------------------------------------------------------
 
     def _granted(self) -> messages.Granted | None:
+        """Return the imports that the user approved so far, or None if nobody is asked."""
         return None if self._approver is None else self._approver.granted(self.settings.rules)
 
     def _permitting(self, granted: messages.Granted | None) -> Rules:
+        """Return the rules, with what the user granted and the builtins that cells bound."""
         rules = self.settings.rules.with_own(self.own_builtins)
         return rules if granted is None else rules.granting(granted.modules, granted.packages)
 
     def _ask_user(
         self, source: str, findings: tuple[Finding, ...], answered: Callable[[Decision], None]
     ) -> bool:
-        """Ask about a cell's imports, if nothing else is wrong with it; return whether it was so.
+        """Ask the user about a cell's imports if these are all that is denied; return whether so.
 
-        The cell is decided about anew then: what is allowed may have changed meanwhile.
+        After the answer the cell is decided about anew, because what is allowed may have changed
+        meanwhile.
         """
         approver = self._approver
         imports = () if approver is None else approver.wanted(findings, self.settings.rules)
@@ -628,33 +687,33 @@ class Session:
     # --- other requests -----------------------------------------------------------------------
 
     def complete(self, code: str, cursor: int, done: Callable[[Any], None]) -> None:
-        """Ask the guest for completions; ``done`` gets ``Completed`` or None."""
+        """Ask the guest for completions; ``done`` is called with ``Completed``, or None."""
         message = messages.Complete(id=self.requests.next_id(), code=code, cursor=cursor)
         self._query(message, done)
 
     def inspect(self, code: str, cursor: int, detail: int, done: Callable[[Any], None]) -> None:
-        """Ask the guest about a name; ``done`` gets ``Inspected`` or None."""
+        """Ask the guest about a name; ``done`` is called with ``Inspected``, or None."""
         number = self.requests.next_id()
         message = messages.Inspect(id=number, code=code, cursor=cursor, detail=detail)
         self._query(message, done)
 
     def variables(self, done: Callable[[Any], None]) -> None:
-        """Ask the guest what is in its namespace; ``done`` gets ``Variables`` or None."""
+        """Ask the guest for the names of its variables; ``done`` gets ``Variables`` or None."""
         message = messages.ListVariables(id=self.requests.next_id())
         self._query(message, done)
 
     def get_variable(self, name: str, done: Callable[[Any], None]) -> None:
-        """Ask the guest for a variable's value; ``done`` gets ``VariableValue`` or None."""
+        """Ask the guest for a variable's value; ``done`` is called with it, or with None."""
         message = messages.GetVariable(id=self.requests.next_id(), name=name)
         self._query(message, done)
 
     def shrink_image(
         self, image: bytes, most: int, done: Callable[[Any], None], seconds: float | None = None
     ) -> None:
-        """Have the guest make an image of ``most`` bytes of one; ``done`` gets ``ShrunkImage``.
+        """Have the guest make a version of an image that has ``most`` bytes at most.
 
-        Or None, after so many ``seconds``. The guest reads the file, because a guest wrote it: no
-        decoder of the host's is fed by one.
+        ``done`` is called with ``ShrunkImage``, or with None after ``seconds``. The guest decodes
+        the image because a guest wrote it: no decoder in the host may be fed by a guest.
         """
         number = self.requests.next_id()
         self._query(messages.ShrinkImage(id=number, image=image, most=most), done, seconds)
@@ -662,10 +721,10 @@ class Session:
     def set_variables(
         self, values: Mapping[str, messages.Value], done: Callable[[Reply], None]
     ) -> None:
-        """Set variables of the guest's, all or none; ``done`` gets how that ended.
+        """Set variables in the guest, all of them or none; ``done`` is called with the reply.
 
-        It may take as a cell may. A table takes a library that cells may import: else it is
-        refused as their import is.
+        Setting them may take as long as a cell. An array or table needs a library that cells may
+        import; if they may not, it is refused as that import is.
         """
         if (unwritten := self._audit.barred()) is not None:
             done(str(unwritten))
@@ -695,7 +754,7 @@ class Session:
 
     @property
     def awaits(self) -> bool:
-        """Whether the main shell's cell awaits, and comm messages can be taken up meanwhile."""
+        """Whether the main shell's cell awaits, so that comm messages can be handled meanwhile."""
         request = self.requests.request
         return request is not None and request.awaits and request.state is RequestState.running
 
@@ -708,9 +767,9 @@ class Session:
         done: Callable[[Stopped | str | None], None],
         subshell: int = 0,
     ) -> None:
-        """Hand a comm message to the guest; ``done`` gets what kept it from being handled, or None.
+        """Send a comm message to the guest; ``done`` gets why it was not handled, or None.
 
-        Its handler may run as long as a cell: it is what a button's click starts.
+        The handler, for example of a button's click, may run as long as a cell.
         """
         if (unwritten := self._audit.barred()) is not None:
             done(str(unwritten))
@@ -729,40 +788,41 @@ class Session:
         )
 
     def answer(self, value: str, *, eof: bool = False) -> None:
-        """Give the running cell what the user typed; ``eof`` where there is nobody to ask."""
+        """Send what the user typed to the running cell; ``eof`` if there is nobody to ask."""
         self.requests.answer_question(value, eof=eof)
 
     def interrupt(self) -> None:
-        """Interrupt what runs. A cell that was interrupted before and goes on is killed."""
+        """Interrupt whatever runs. Kill a cell that goes on after an earlier interrupt."""
         if self._keeper is None or not self._keeper.interrupt():
             self.requests.interrupt()
 
     def hold(self, *, held: bool) -> None:
-        """Have the guest wait with its output until front ends have taken theirs, or go on."""
+        """Hold back the guest's output while front ends are behind, or let it go on."""
         self.requests.supervisor.hold(held=held)
 
     def read_output(self) -> None:
-        """Pass on what the guest has written by now, unless it has to wait with it."""
+        """Pass on what the guest has written by now, unless its output is held."""
         guest = self.requests.supervisor.guest
         if guest is not None:
             guest.read_output()
 
     @property
     def offers_subshells(self) -> bool:
-        """Whether cells may run beside others: not where the user is asked, for one of them."""
+        """Whether cells may run in subshells: not if the user may be asked about cells."""
         return self._approver is None
 
     def have_subshells(self, numbers: tuple[int, ...]) -> None:
-        """Have these subshells, and no others."""
+        """Set which subshells exist."""
         self.requests.have_subshells(numbers)
 
     # --- the session itself -------------------------------------------------------------------
 
     def adopt(self, settings: SessionSettings) -> None:
-        """Enforce narrower settings from now on; replace the guest where that takes another."""
+        """Enforce narrower settings from now on; replace the guest if ``settings.step`` says so."""
         self._audit.narrowed(settings)
         self.settings = settings
-        self.requests.narrow_to(settings)  # first: it holds, whatever fails of what is shown
+        # First what is enforced: it must hold, even if showing the change fails.
+        self.requests.narrow_to(settings)
         if self._narrower is not None:
             self._narrower.adopt(settings)
         if self._approver is not None:
@@ -770,7 +830,10 @@ class Session:
         self.requests.supervisor.narrow_to(settings)
 
     def disconnect(self) -> None:
-        """End the way out of guests, and account for what goes on: nobody hears of it later."""
+        """End guests' connections and calls; enter in the audit log which cells were cut off.
+
+        Called before ``close``: what cells do from now on is neither shown nor recorded.
+        """
         self.requests.disconnect()
         if self._keeper is not None:
             self._keeper.close()
@@ -782,7 +845,7 @@ class Session:
             self._audit.cut_off(self._running.pop())
 
     def close(self) -> bool:
-        """End guest and zygote; return whether they are gone, or still remove their folder."""
+        """End guest and zygote; return whether they and their folder are gone."""
         self.disconnect()
         return self.requests.close()
 
@@ -792,7 +855,7 @@ def _failed(name: str, why: str) -> Outcome:
 
 
 def _source_of(request: ExecuteRequest, ruling: Ruling) -> tuple[str, messages.Template | None]:
-    """Return the source that is to run, and for a template what it is started with."""
+    """Return the source to run, and for a template, the template's name and state."""
     if ruling.run is None:
         return (request.code if ruling.findings else transform(request.code).source), None
     template = ruling.run.template

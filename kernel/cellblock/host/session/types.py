@@ -1,4 +1,7 @@
-"""What goes into a session and what comes out: requests, outcomes, usage, settings."""
+"""The values that a session takes and gives: requests, outcomes, usage, settings.
+
+Fronts, guests' modules and the audit log import these; they import nothing of the session.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,18 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: Findings of a guest that are shown.
+#: Findings reported by a guest that are shown.
 MAX_GUEST_FINDINGS: Final = 100
-#: Characters of a guest's finding, and of why a cell was stopped, that are kept.
+#: Characters kept of each text in a guest's finding.
 MAX_FINDING_TEXT: Final = 500
-#: The lines of a guest's finding that are kept: those that allow one module or magic by its name.
+#: Matches the policy lines of a guest's finding that are kept: they allow one module or magic by
+#: its name, and nothing else.
 _OF_A_NAME: Final = re.compile(r'add\.(?:allowed_modules|magics) = \["@?\w{1,60}"\]', re.ASCII)
 _MOST_LINES: Final = 4
+#: Characters kept of why a cell was stopped.
 MAX_DETAIL: Final = 1_000
 
+#: Why a cell was stopped, or its guest lost.
 Why = Literal[
     "timeout",
     "cpu",
@@ -58,33 +64,33 @@ Why = Literal[
 
 
 class ExecuteRequest(Struct, frozen=True, kw_only=True):
-    """A cell that a front wants run, as Jupyter's ``execute_request`` has it."""
+    """A cell that a front wants run, with the fields of Jupyter's ``execute_request``."""
 
     code: str
-    #: Its number: the front's last one where it is silent or not stored.
+    #: The cell's number. A cell that is silent or not stored has the number of the last one.
     execution_count: int = 0
     silent: bool = False
     store_history: bool = True
     allow_stdin: bool = False
     stop_on_error: bool = True
     user_expressions: dict[str, str] = field(default_factory=dict)
-    #: Seconds that it may run, where the policy does not allow fewer.
+    #: Seconds that the cell may run, unless the policy allows fewer.
     timeout: float | None = None
-    #: The subshell that it is for; 0 is the main shell.
+    #: The subshell that the cell is for; 0 is the main shell.
     subshell: int = 0
-    #: What the front end calls it in its notebook, and cells that it has deleted there; empty where
-    #: each cell's outputs are shown by themselves.
+    #: The front end's id for the cell in its notebook, and the ids of cells deleted there. Empty if
+    #: the front end shows each request's outputs by themselves.
     cell: str = ""
     deleted: tuple[str, ...] = ()
-    #: Whether its last expression's value is asked for.
+    #: Whether the value of the cell's last expression is wanted.
     value: bool = False
 
     @property
     def cell_id(self) -> str | None:
         """The front end's id of the cell; None if it sent none.
 
-        A front that has to tell such cells apart calls them by their code, with a space in it. The
-        id of a notebook's cell has no space (JEP 62).
+        A front that must tell cells without ids apart puts their code into ``cell``, with a space
+        added. The id of a notebook's cell has no space (JEP 62).
         """
         return self.cell if self.cell and " " not in self.cell else None
 
@@ -93,56 +99,56 @@ class ExecuteRequest(Struct, frozen=True, kw_only=True):
 
 
 class Restored(Struct, frozen=True):
-    """A snapshot took over; this is what it lacks of the guest's state."""
+    """What the state that was restored lacks of the lost guest's state."""
 
-    #: Names of threads that ran, as the guest reports them.
+    #: Names of the threads that were lost, as the guest reports them.
     threads: tuple[str, ...] = ()
+    #: Numbers of tasks that were lost, of open files that could not be set back, of connections.
     tasks: int = 0
-    #: Open files that could not be set back to what they were.
     files: int = 0
     connections: int = 0
-    #: What was in /dev/shm was removed.
+    #: Whether the contents of /dev/shm were removed.
     emptied: bool = False
-    #: Cells too recent to be in the snapshot: run again, and not.
+    #: Numbers of the cells too recent to be in the snapshot: those run again, and those not.
     again: tuple[int, ...] = ()
     missed: tuple[int, ...] = ()
 
 
-#: The detail of ``Stopped`` where it could only be estimated what processes share of memory.
+#: The detail of a ``Stopped`` for memory if shared memory could only be estimated.
 ESTIMATED: Final = "estimated"
-#: The same where there is too much only with memory of the OS kernel's.
+#: The detail if the limit was exceeded only together with the OS kernel's memory for the guest.
 CHARGED: Final = "charged"
 
 
 class Stopped(Struct, frozen=True):
-    """A cell was ended from outside, or a guest was lost."""
+    """The end of a cell that was stopped from outside, or of a guest that was lost."""
 
     why: Why
     detail: str = ""
-    #: The guest lives on, with what the cell did until then.
+    #: Whether the guest lives on, with what the cell did until then.
     kept: bool = False
-    #: A snapshot of it took over.
+    #: What a snapshot that took over lacks; None if no snapshot did.
     restored: Restored | None = None
-    #: The cells that were undone, where that was asked for.
+    #: Numbers of the cells that were undone, if an undo was asked for.
     undone: tuple[int, ...] = ()
-    #: The branch that the session is on now, where a cell went to one.
+    #: The branch that the session is on now, if a cell went to one.
     branch: str = ""
-    #: The cell's own timeout, where that was less than the policy's.
+    #: The cell's own timeout, if that was less than the policy's.
     seconds: float | None = None
-    #: The subshell whose request brought it about; None for the main shell, or where nobody knows.
+    #: The subshell whose request caused this; None for the main shell, or if that is not known.
     of: int | None = None
-    #: It ended with another that ran at the same time, whose end this is.
+    #: Whether the request ended only because another, which ran at the same time, was stopped.
     beside: bool = False
-    #: What the guest would have shown of the interrupt: where the cell was.
+    #: The guest's error for the interrupt, whose traceback shows where the cell was.
     error: messages.Error | None = None
 
     def __post_init__(self) -> None:
-        """Bound what may be a guest's own words: a card repeats them several times."""
+        """Bound the detail: a guest may have chosen it, and a card repeats it several times."""
         force_setattr(self, "detail", self.detail[:MAX_DETAIL])
 
 
 class Refused(Struct, frozen=True):
-    """A cell ran, and the host would not do what it asked for at its end."""
+    """The end of a cell that ran, but whose undo, checkpoint or branch the host refused."""
 
     detail: str
     read_bytes: int = 0
@@ -150,19 +156,19 @@ class Refused(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one request took. ``read_bytes`` is the guest's word, all else the host measured."""
+    """What one request used. The guest reports ``read_bytes``; the host measures all else."""
 
     wall_seconds: float
     cpu_seconds: float
-    #: The most memory that the guest had resident at once, what it had before included.
+    #: The most memory that the guest had resident at once, including what it had before.
     peak_memory_bytes: int
-    #: Text and rich output as it came from the guest, shown or not.
+    #: Bytes of text and rich output that the guest sent, whether or not they were shown.
     output_bytes: int
-    #: Read from disk; the page cache does not count (getrusage(2), ru_inblock).
+    #: Bytes read from disk, not from the page cache (getrusage(2), ru_inblock).
     read_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON data, times to the microsecond."""
+        """Return the usage as JSON data, times rounded to the microsecond."""
         return {
             "wall_seconds": round(self.wall_seconds, 6),
             "cpu_seconds": round(self.cpu_seconds, 6),
@@ -173,32 +179,37 @@ class Usage:
 
 
 class Outcome(Struct, frozen=True):
-    """How a cell ended. Unless it is ok, exactly one of error to unadmitted is set."""
+    """How a cell ended.
+
+    Unless the status is "ok", ``error``, ``findings``, ``stopped``, ``unwritten`` or ``unadmitted``
+    says why.
+    """
 
     status: Literal["ok", "error", "denied", "refused", "stopped"]
     user_expressions: dict[str, Any] = field(default_factory=dict)
     payload: list[dict[str, Any]] = field(default_factory=list)
-    #: The user ends the session, and what becomes of the kernel; None where cells go on.
+    #: Whether the kernel ends or stays, if the user ended the session; None if cells go on.
     exits: Literal["ends", "stays"] | None = None
     error: messages.Error | None = None
     findings: tuple[Finding, ...] = ()
     stopped: Stopped | None = None
-    #: It did not run, because it could not be entered in a required audit log.
+    #: Set if the cell did not run because it could not be entered in a required audit log.
     unwritten: AuditError | None = None
-    #: It did not run, because what was approved can't be trusted.
+    #: Set if the cell did not run because the store of approvals can't be trusted.
     unadmitted: AdmissionError | None = None
-    #: What the findings are in, where that is not the cell.
+    #: What the findings are in, if not in the cell itself: a template.
     label: str = ""
     #: None for a cell that did not run.
     usage: Usage | None = None
     tool_calls: CellCalls = field(default_factory=CellCalls)
-    #: Its last expression's value, as the guest encoded it.
+    #: The value of the cell's last expression, as the guest encoded it.
     value: bytes = messages.NOTHING
-    #: How a program that ``!`` ran failed, as the guest says: its status, 0 for none.
+    #: The exit status of a program that ``!`` ran and that failed, as the guest reports it; or 0.
     program_status: int = 0
 
 
-#: What ended a request: the guest's answer, or why there is none. A text: no guest could be had.
+#: What ended a request: the guest's answer, or why there is none. A text says why no guest could
+#: be started.
 Reply = messages.Done | Stopped | Refused | str
 
 
@@ -208,7 +219,10 @@ def outcome_of(
     usage: Usage | None = None,
     tool_calls: CellCalls | None = None,
 ) -> Outcome:
-    """Return the outcome of a cell that ``reply`` ended."""
+    """Return the outcome of a cell that ``reply`` ended.
+
+    ``refused_expressions`` has the replies of user_expressions that were not admitted.
+    """
     common: dict[str, Any] = {"usage": usage, "tool_calls": tool_calls or CellCalls()}
     match reply:
         case Stopped():
@@ -224,14 +238,15 @@ def outcome_of(
         return Outcome("denied", findings=findings, **common)
     if reply.error is not None:
         return Outcome("error", error=reply.error, payload=reply.payload, **common)
-    expressions, status = {**reply.user_expressions, **refused_expressions}, reply.program_status
+    expressions = {**reply.user_expressions, **refused_expressions}
+    status = reply.program_status
     return Outcome(
         "ok", expressions, reply.payload, value=reply.value, program_status=status, **common
     )
 
 
 def _guest_finding(raw: dict[str, Any]) -> Finding:
-    """Read a finding that a guest reports; a field that is not of its type becomes empty."""
+    """Return a finding that a guest reports. A field of the wrong type becomes empty."""
     fields: dict[str, Any] = {}
     for key in ("rule", "excerpt", "subject", "why", "remedy", "rewrite"):
         value = raw.get(key)
@@ -241,8 +256,8 @@ def _guest_finding(raw: dict[str, Any]) -> Finding:
         fields[key] = value if isinstance(value, int) and 0 <= value < 2**31 else 0
     lines = raw.get("allows")
     lines = lines[:_MOST_LINES] if isinstance(lines, list | tuple) else []
-    # What a user is told to put in a policy, a guest does not choose.
-    allows = tuple(one for one in lines if isinstance(one, str) and _OF_A_NAME.fullmatch(one))
+    # Users are told to put these lines in their policy, so a guest must not choose them freely.
+    allows = tuple(line for line in lines if isinstance(line, str) and _OF_A_NAME.fullmatch(line))
     return Finding(**fields, allows=allows)
 
 
@@ -253,19 +268,19 @@ class NarrowingStep(Enum):
     """What has to happen to the guest before cells run under a narrower policy."""
 
     none = "none"
-    """Nothing: the host enforces what changed."""
+    """Nothing: the host alone enforces what changed."""
 
     relock = "relock"
-    """A copy of the guest replaces it, under more locks."""
+    """A copy of the guest takes its place, under more locks."""
 
     fresh = "fresh"
-    """A new guest, of a new zygote."""
+    """A new guest, of a new zygote, takes its place."""
 
 
 class SessionSettings(Struct, frozen=True, kw_only=True):
-    """What a session enforces, until narrower settings replace these.
+    """What a session enforces until narrower settings replace these.
 
-    The fields from ``step`` on say how these differ from the settings before them.
+    The fields from ``step`` on say how these settings differ from those before them.
     """
 
     policy: Policy
@@ -273,7 +288,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
     #: Decides which cells may run at all.
     gate: AdmissionGate
     prepare: messages.Prepare
-    #: Starts a zygote. Raises OSError.
+    #: Starts a zygote; returns its socket and pid. Raises OSError.
     zygote: Callable[[], tuple[socket.socket, int]]
     tools: Tooling | None = None
     step: NarrowingStep = NarrowingStep.none
@@ -285,28 +300,29 @@ class SessionSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """What guests reach by way of the relay."""
+        """The addresses that guests may reach by way of the relay."""
         listed = self.policy.network_access
         return listed if self.prepare.plan.neighbours and isinstance(listed, tuple) else ()
 
     @property
     def served(self) -> Served:
-        """What users reach of guests' servers, and which ports are listed hosts' there."""
+        """The ports at which the user reaches guests' servers, and hosts browsers may ask for."""
         policy = self.policy
         if not self.prepare.plan.serves:
             return NOT_SERVED
         return policy.ports, policy.port_hosts, loopback_ports(policy.network_access)
 
 
-#: Ports, hosts that browsers may ask for there, and ports at which no cell can listen.
+#: Ports that are served to the user, hosts that browsers may ask for there, and ports at which no
+#: cell can listen, because listed hosts are reached at them.
 Served = tuple[tuple[int, ...] | Literal["any"], tuple[str, ...], frozenset[int]]
 NOT_SERVED: Final[Served] = (), (), frozenset()
 
 
 def unasked(message: messages.FromGuest, *, served: bool) -> str:
-    """Return how a message about guests themselves breaks the protocol, or nothing.
+    """Return how a message that nobody asked for breaks the protocol, or an empty string.
 
-    ``served`` says that this guest was ready before.
+    ``served`` says whether this guest reported ready before.
     """
     if isinstance(message, messages.TrialResults):
         return "nobody asked what it tried"
@@ -315,6 +331,6 @@ def unasked(message: messages.FromGuest, *, served: bool) -> str:
     if isinstance(message, messages.Preloaded):
         return "it speaks as a spare guest"
     if served and isinstance(message, messages.Ready | messages.NotReady):
-        # Claims about locks count once, before the first user byte.
+        # A guest's report of its locks counts once, before any user code ran in it.
         return "a second report of its locks"
     return ""

@@ -1,8 +1,14 @@
-"""The processes of a session: what the core decides about them is done here.
+"""The driver of the core: the real processes of a session, the guest and its copies.
 
-``Core`` (``host.state``) knows which process is the guest, which copies there are, and what comes
-next. ``Snapshots`` has the host's end of each process by its number. It tells the core what it sees
-and hears of them, reads for it what it asks for, and carries out its actions.
+``Core`` (``host.state``) decides which process is the guest, which copies are kept, and what is
+done next. ``Snapshots`` has the host's end of each process, by the core's number. It tells the core
+of events, reads what the core asks for (it is the core's ``World``), and carries out the core's
+actions::
+
+    a process's message ──▶ _on_message ──▶ play(an event of the core) ──▶ _carry_out(each action)
+
+The supervisor owns it, and starts the guests. Only here is it checked what the OS kernel alone
+knows: whose process it is that speaks.
 """
 
 from __future__ import annotations
@@ -52,16 +58,16 @@ class SnapshotOwner(Protocol):
         """Return whether no request is under way."""
 
     def runs_beside(self) -> bool:
-        """Return whether a subshell runs anything: no snapshot can be taken."""
+        """Return whether a subshell runs anything. If so, no snapshot can be taken."""
 
     def running(self) -> Any:
         """Return the message of the request that the guest has begun, or None."""
 
     def on_notice(self, text: str) -> None:
-        """Tell the user what is not kept, and why."""
+        """Tell the user something, for example why no snapshot is taken."""
 
     def on_stopping(self) -> None:
-        """Stop watching the guest: it is no more."""
+        """Stop watching requests: the guest is gone."""
 
 
 class Serving(Protocol):
@@ -74,37 +80,37 @@ class Serving(Protocol):
         """The session's requests."""
 
     def on_message(self, message: messages.FromGuest) -> None:
-        """Act on what the guest says."""
+        """Act on a message of the guest."""
 
     def on_text(self, written: messages.Stream) -> None:
-        """Take text that the guest wrote."""
+        """Pass on text that the guest wrote."""
 
     def on_channel_lost(self, guest: Guest, reason: str) -> None:
-        """Act on a guest's channel that broke."""
+        """Act on the end of the guest's channel."""
 
     def on_ending(self, guest: Guest | None, *, has_failed: bool) -> None:
-        """Take leave of the process that was the guest, if there was one."""
+        """Note that the process which was the guest, if there was one, is being ended."""
 
     def empty_shared_memory(self) -> bool:
-        """Remove what guests left in their /dev/shm; return whether there was anything."""
+        """Remove what guests left in their /dev/shm; return whether they left anything."""
 
     def on_waking(self, guest: Guest) -> None:
-        """Have it told how a copy ends that is to serve."""
+        """Have the zygote report the end of a copy that will take over."""
 
     def on_serving(self, guest: Guest) -> None:
-        """Listen to a copy that serves as to any guest."""
+        """Treat a copy that has taken over like any other guest."""
 
     def on_restored(self, guest: Guest, outcome: Stopped) -> None:
-        """Tell the session what became of its state, and send what waits."""
+        """Tell the session what its restored state lacks, and send what waits."""
 
     def on_gone(self, stopped: Stopped) -> None:
-        """Start anew: there is no snapshot of what was lost."""
+        """Start a new guest, because no snapshot of the lost one is left."""
 
 
 class Snapshots:
-    """The guest of a session and its copies, which ``supervisor`` has: a driver of their ``core``.
+    """The guest of a session and its copies, and the ``core`` that decides about them.
 
-    It is the core's ``World``, too.
+    It is the core's ``World``, and a user of the guest's lineage (``LineageUser``).
     """
 
     def __init__(
@@ -114,34 +120,36 @@ class Snapshots:
         policy: Policy,
         supervisor: Serving,
     ) -> None:
-        self._reactor, self._clock = reactor, clock
+        self._reactor = reactor
+        self._clock = clock
         self._supervisor = supervisor
         budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.core = Core(policy, budget, self)
         #: The host's ends of all processes that have not ended, by the core's numbers.
         self._processes: dict[int, Guest] = {}
-        #: What guest and copies descend from: the last, when there is none.
+        #: The lineage of guest and copies; the last one, if there is no guest now.
         self.lineage: Lineage | None = None
-        #: Which of its sessions are those of these processes, by their user's number.
+        #: The number by which the lineage knows the OS sessions of these processes.
         self._user = 0
-        #: What cells have started, with copies among it; the bytes that these processes hold by
-        #: themselves, and those that they show.
+        #: Return the pids of programs that cells have started (copies may be among them), the bytes
+        #: that the programs hold for themselves, and the bytes that they show as resident. Set by
+        #: the session's requests.
         self.programs: Callable[[], list[int]] = list
         self.programs_held: Callable[[], int] = int
         self.programs_shown: Callable[[], int] = int
         self._carries_out = False
         self._stats = StatReader()
-        #: Of a fork: what it had when it was made, and whose it was.
+        #: For a fork: the memory that its guest had when it was forked, and the parent's snapshots.
         self.base: Reading | None = None
         self.parent: Snapshots | None = None
-        #: How copies share pages: the answer to ``Core.doubts``, and of which processes it is.
+        #: The processes that ``Core.doubts`` asked about, and how these share pages.
         self._shares = SpacedReading[tuple[frozenset[int], dict[int, shares.Shares]]]()
-        #: What all guests of the lineage hold together, if this is the first of its users.
+        #: The bytes that all guests of the lineage hold together. Only its first user reads them.
         self._together = SpacedReading[int]()
 
     @property
     def user(self) -> int:
-        """The number by which the zygote knows whose sessions are those of these processes."""
+        """The number by which the zygote knows the OS sessions of these processes."""
         return self._user
 
     # --- events and actions ---------------------------------------------------------------------
@@ -152,10 +160,11 @@ class Snapshots:
         *arguments: _Arguments.args,
         **named: _Arguments.kwargs,
     ) -> _Result:
-        """Tell the core of an event, and carry out what it has done about that.
+        """Tell the core of an event, then carry out its actions; return the event's result.
 
-        Who is told something may bring about another event. What comes of that follows what is
-        being carried out: the core has decided each before the next, and actions keep their order.
+        Carrying out an action may cause another event, inside of this call. The actions of that
+        event are carried out after those of this one, so the core finishes each event before the
+        next, and actions keep their order.
         """
         result = event(*arguments, **named)
         self._carry_out_all()
@@ -191,11 +200,11 @@ class Snapshots:
                 self._end_guest(action)
             case _:
                 guest = self._processes.get(action.number)
-                if guest is not None:  # else it was ended meanwhile, and the core knows that
+                if guest is not None:  # otherwise it ended meanwhile, and the core knows that
                     self._carry_out_on(guest, action)
 
     def _carry_out_on(self, guest: Guest, action: Action) -> None:
-        """Carry out what concerns one process."""
+        """Carry out an action on one process."""
         match action:
             case act.Stop():
                 guest.signal(signal.SIGSTOP)
@@ -212,7 +221,7 @@ class Snapshots:
             case act.TakeOver():
                 self._take_over(guest, action)
             case act.Replay(request=request):
-                self._send(guest, action.number, _again(request))
+                self._send(guest, action.number, _replayed(request))
             case act.Serve(number=number):
                 self._supervisor.on_serving(guest)
                 self.play(self.core.served, number)
@@ -228,7 +237,7 @@ class Snapshots:
 
     @property
     def current(self) -> Guest | None:
-        """The process that starts, serves or is to take over, or None."""
+        """The process that starts, serves or takes over, or None."""
         return None if self.core.guest is None else self._processes.get(self.core.guest)
 
     @property
@@ -241,51 +250,54 @@ class Snapshots:
         return self._processes.get(snapshot.copy.number)
 
     def start(self, guest: Guest) -> None:
-        """Have a process that the zygote forks, or has, be the next guest."""
+        """Make a process the next guest. The zygote has forked it, or will."""
         self.base = self.parent = None
-        self._know(self.core.guest_starts(), guest)
+        self._add_process(self.core.guest_starts(), guest)
 
     def begin(self, *, idle: bool) -> None:
-        """Serve by the guest that was started."""
+        """Serve by the guest that was started. ``idle`` says that no request waits for it."""
         if (guest := self.current) is not None:
             self._use_lineage(guest.lineage, guest.lineage.number)
             self.play(self.core.guest_is_ready, idle=idle)
 
     def _use_lineage(self, lineage: Lineage, user: int) -> None:
-        self.lineage, self._user = lineage, user
+        """Become a user of a lineage, under this number."""
+        self.lineage = lineage
+        self._user = user
         if self not in lineage.users:
             lineage.users.append(self)
 
     def _new_user(self, lineage: Lineage) -> int:
-        """Return the number of a fork, which has sessions of its own."""
+        """Return the number for a fork, which has OS sessions of its own."""
         zygote = self._supervisor.zygote
         return lineage.number if zygote is None else zygote.new_user()
 
     def _is_in_own_session(self, guest: Guest) -> bool:
-        """Return whether a copy is in a session of its user's, as far as that is known."""
+        """Return whether a copy is in an OS session of its user, or its pid is not known yet."""
         return guest.pid is None or self.holds(guest.pid)
 
     def _has_begun_session(self, number: int) -> bool:
-        """Return whether a copy that says it has taken over is in a session of its user's.
+        """Return whether a copy that reports ``Resumed`` is in an OS session of its user.
 
-        Whoever stays in another's would leave programs there, as that one's.
+        A copy that stayed in another user's session could leave programs there, which would count
+        as the other's.
         """
-        self._read_zygote()  # it says which sessions there are before one begins
+        self._read_zygote()  # the zygote reports a session before the copy can begin it
         return self._is_in_own_session(self._processes[number])
 
-    def _know(self, number: int, guest: Guest) -> None:
-        """Hear a process from now on."""
+    def _add_process(self, number: int, guest: Guest) -> None:
+        """Listen to a process from now on."""
         self._processes[number] = guest
-        guest.on_message = partial(self._heard, number)
-        guest.on_text = partial(self._wrote, number)
+        guest.on_message = partial(self._on_message, number)
+        guest.on_text = partial(self._on_text, number)
         guest.on_lost = partial(self._on_lost, number)
 
-    def _is_guests(self, number: int) -> bool:
-        """Return whether what a process says is the guest's word, which starts or serves."""
+    def _speaks_as_guest(self, number: int) -> bool:
+        """Return whether a process speaks as the guest: it is the guest, and starts or serves."""
         return number == self.core.guest and not self.core.restores
 
-    def _heard(self, number: int, message: messages.FromGuest) -> None:
-        if self._is_guests(number):
+    def _on_message(self, number: int, message: messages.FromGuest) -> None:
+        if self._speaks_as_guest(number):
             self._supervisor.on_message(message)
             return
         core = self.core
@@ -301,7 +313,8 @@ class Snapshots:
                 self.play(core.fork_failed, number, other, error)
             case _ if number == core.guest:
                 if core.takeover is not None and not core.takeover.confined:
-                    self._read_zygote()  # it says so before the copy can
+                    # The zygote reports the copy's locks before the copy can report anything.
+                    self._read_zygote()
                 if isinstance(message, messages.Resumed) and not self._has_begun_session(number):
                     self.play(core.copy_ended, number, killed=False)
                 else:
@@ -314,43 +327,45 @@ class Snapshots:
             self._supervisor.zygote.read_rest()
 
     def _is_new(self, number: int) -> bool:
-        """Return whether a copy's process is the guest's, and none that is known already."""
+        """Return whether a copy's process is of the guest's lineage and is not known already."""
         copy = self._processes[number]
-        known = {one.pid for one in self._processes.values() if one is not copy}
-        known.update(self.others())  # forks are in its session, too
-        return copy.pid not in known and copy.sender_is_ours()
+        known_pids = {process.pid for process in self._processes.values() if process is not copy}
+        known_pids.update(self.others())  # forks are in its session, too
+        return copy.pid not in known_pids and copy.sender_is_ours()
 
-    def _wrote(self, number: int, written: messages.Stream) -> None:
+    def _on_text(self, number: int, written: messages.Stream) -> None:
         if number == self.core.guest or not self.core.is_copy(number):
             self._supervisor.on_text(written)
 
     def _on_lost(self, number: int, reason: str) -> None:
-        """Hear that a channel ended; ``reason`` says how the process broke the protocol."""
+        """Act on the end of a channel. ``reason`` says how the protocol was broken, or is ""."""
         guest = self._processes.get(number)
-        if guest is not None and self._is_guests(number):
+        if guest is not None and self._speaks_as_guest(number):
             self._supervisor.on_channel_lost(guest, reason)
         elif guest is not None:
             self.play(self.core.copy_ended, number, killed=not reason)
 
     def _fork(self, action: act.Fork) -> None:
-        """Have a guest or a copy fork, with the zygote's leave."""
-        maker, number = self._processes.get(action.maker), action.number
+        """Have a guest or a copy fork, after the zygote was told to let that fork through."""
+        maker = self._processes.get(action.maker)
+        number = action.number
         if maker is None:
             self.play(self.core.fork_not_sent, number)
             return
         try:
-            made = Guest(self._reactor, check_sender=True)
+            copy = Guest(self._reactor, check_sender=True)
         except OSError as exc:
             self.play(self.core.fork_not_asked, number, exc.strerror or "")
             return
-        made.lineage, made.session = maker.lineage, maker.session
-        self._know(number, made)
+        copy.lineage = maker.lineage
+        copy.session = maker.session
+        self._add_process(number, copy)
         if self._supervisor.zygote is not None:
-            # Only ``maker`` may use this fork: a running cell could take it otherwise. The pid is
-            # None only for a copy that has not told it yet, and then the guest is gone.
+            # Only ``maker`` may use this fork; otherwise a running cell could. The pid is None only
+            # for a copy that has not reported yet, and then the guest is gone.
             self._supervisor.zygote.allow_fork(maker.lineage.number, maker.pid)
-        is_sent = maker.send_with(messages.Snapshot(id=number), made.child_fds)
-        made.close_child_fds()
+        is_sent = maker.send_with(messages.Snapshot(id=number), copy.child_fds)
+        copy.close_child_fds()
         if not is_sent:
             self.play(self.core.fork_not_sent, number)
 
@@ -364,7 +379,7 @@ class Snapshots:
             self.play(self.core.emptied)
 
     def _take_over(self, guest: Guest, action: act.TakeOver) -> None:
-        """Tell a copy to take over."""
+        """Tell a copy to take over. First let it begin an OS session, if it has none of its own."""
         begins = not self._is_in_own_session(guest)
         if begins and self._supervisor.zygote is not None:
             self._supervisor.zygote.begin_session(guest, self._user)
@@ -386,10 +401,10 @@ class Snapshots:
         except CellblockError:
             self.play(self.core.copy_ended, number, killed=guest.closed)
 
-    # --- what the core asks ---------------------------------------------------------------------
+    # --- what the core reads (``World``) --------------------------------------------------------
 
     def now(self) -> float:
-        """Return the time."""
+        """Return the time in seconds."""
         return self._clock()
 
     def _pid(self, process: int | None) -> int | None:
@@ -397,11 +412,11 @@ class Snapshots:
         return None if guest is None else guest.pid
 
     def resident(self, process: int | None) -> int:
-        """Return the bytes that a process has for itself."""
+        """Return the bytes of memory that a process has for itself."""
         return private_bytes(self._pid(process))
 
     def reading(self, process: int | None, resident: int, given: int) -> Reading:
-        """Return what a process has, where those that it has its state from were given pages."""
+        """Return what memory a process has. ``World.reading`` explains the arguments."""
         return memory.read(self._pid(process), resident, given)
 
     def is_idle(self) -> bool:
@@ -417,95 +432,99 @@ class Snapshots:
         return self._supervisor.owner.running()
 
     def others_are_settled(self) -> bool:
-        """Return whether nothing is being forked of other guests in the same sessions."""
+        """Return whether no other user of the lineage has a copy that is forking."""
         users = self.lineage.users if self.lineage is not None else ()
         return all(user.is_settled() for user in users if user is not self)
 
-    # --- what a session asks for ----------------------------------------------------------------
+    # --- what the session asks for --------------------------------------------------------------
 
     @property
     def chain(self) -> Chain:
-        """The states that there are."""
+        """The session's snapshots."""
         return self.core.chain
 
     def steps(self) -> list[UndoStep]:
-        """Return what ``%undo`` can go back to, the nearest first."""
+        """Return the states that ``%undo`` can go back to, the nearest first."""
         return self.core.steps()
 
     def asked(self) -> bool:
-        """Return whether a process was asked for a copy that does not stand yet."""
+        """Return whether a copy was asked for that does not stand yet."""
         return self.core.is_forking()
 
     def checkpoint(self, name: str, then: Callable[[str], None], cell: int = 0) -> None:
-        """Keep the guest's state under a name; ``then`` gets why it is not kept, or nothing."""
+        """Keep the guest's state under a name; ``then`` is called with why not, or ""."""
         self.play(self.core.checkpoint, name, then, cell)
 
     def restore(self, name: str, refused: Callable[[str], None]) -> None:
-        """Go back to a checkpoint, which is kept; ``refused`` gets why that can't be done."""
+        """Go back to a checkpoint, and keep it; ``refused`` is called if that can't be done."""
         self.play(self.core.restore, name, refused)
 
     def go_to_branch(self, name: str, start: str, then: Callable[[str], None]) -> None:
-        """Go to a branch, or begin it: ``Core.go_to_branch``."""
+        """Go to a branch, or begin it, as ``Core.go_to_branch`` explains."""
         self.play(self.core.go_to_branch, name, start, then)
 
     def drop_name(self, name: str) -> str:
-        """Drop a branch or a checkpoint; return why not, or nothing."""
+        """Drop a branch or a checkpoint; return why not, or ""."""
         return self.play(self.core.drop_name, name)
 
     def listing(self, *, begins: bool = False) -> names.BranchListing:
-        """Return the branches and checkpoints that there are; copies that ended are not."""
+        """Return the branches and checkpoints that are kept."""
         return names.listing(self.core.branch, self.chain.named(), begins=begins)
 
     def fork(self, count: int, then: Callable[[list[Snapshot]], None]) -> None:
-        """Have so many copies made of the guest as it is; ``then`` gets them, or fewer."""
+        """Have ``count`` copies made of the guest as it is; ``then`` is called with those made."""
         self.play(self.core.fork, count, then)
 
     def let_go(self, *copies: Snapshot | None) -> None:
-        """Drop copies that are not wanted after all."""
+        """Drop copies that are not needed after all."""
         self.play(self.core.let_go, *copies)
 
     def give_away(self, copy: Snapshot) -> Guest:
-        """Have a copy be another session's from now on; return its process."""
+        """Give a copy to another session; return its process."""
         self.play(self.core.give_away, copy)
         return self._processes.pop(copy.copy.number)
 
     def adopt(self, guest: Guest, had: Reading, takeover: Takeover, parent: Snapshots) -> int:
         """Have a copy that another session gave away take over here; return its number.
 
-        What there is stays until it serves.
+        The copies that this session has stay until the new one serves.
         """
         user = self._user
         if self.lineage is None:
-            self.base, self.parent = replace(had, huge=None), parent
+            self.base = replace(had, huge=None)
+            self.parent = parent
         if self.lineage is not guest.lineage:
             user = self._new_user(guest.lineage)
         self._use_lineage(guest.lineage, user)
         number = self.core.adopt(had, takeover)
-        self._know(number, guest)
+        self._add_process(number, guest)
         self._carry_out_all()
         return number
 
-    # --- what is held, and by whom --------------------------------------------------------------
+    # --- what memory is held, and by which process ----------------------------------------------
 
     def look(self) -> dict[int, int]:
-        """See that all copies are still and hold no more than they may.
+        """Make sure that all copies are stopped and hold no more memory than they may.
 
-        Return the processes of all, and how many bytes each has from its guest.
+        Return the bytes that each copy has from its guest, by pid.
         """
         self.play(self.core.stop_again)
         if (answer := self._shares.take()) is not None:
             self.play(self.core.shares_read, *answer)
-        found = dict(filter(None, map(self._measure, self.chain.all())))
-        self.play(self.core.copies_read, found)
+        readings = dict(filter(None, map(self._measure, self.chain.all())))
+        self.play(self.core.copies_read, readings)
         if doubted := self.play(self.core.doubts):
             self._read_shares(doubted)
-        sized = ((self._pid(one.copy.number), one.had.size) for one in self.chain.all())
-        return {pid: size for pid, size in sized if pid is not None}
+        sizes = (
+            (self._pid(snapshot.copy.number), snapshot.had.size) for snapshot in self.chain.all()
+        )
+        return {pid: size for pid, size in sizes if pid is not None}
 
     def _measure(self, snapshot: Snapshot) -> tuple[int, CopyReading] | None:
-        """Read what a copy has come to hold, and wrote to, if it did anything since that was read.
+        """Read what memory a copy has come to hold and has written to; return it with its number.
 
-        Return its number, and that; None if it does not stand, or is gone.
+        Nothing is read if the copy has used no processor time since the last reading. Return None
+        if the copy does not stand, or is gone.
         """
         copy, pid = snapshot.copy, self._pid(snapshot.copy.number)
         used = Gauge(pid).cpu() if pid is not None and snapshot.kept else None
@@ -516,69 +535,71 @@ class Snapshots:
         return copy.number, CopyReading(used, *memory.taken(pid, snapshot.had, self._stats))
 
     def _read_shares(self, numbers: frozenset[int]) -> None:
-        """Have the OS kernel asked which pages processes share; a look after that tells the core.
+        """Have a thread ask the OS kernel which pages processes share. A later look tells the core.
 
-        The guest comes last, since it alone may keep its memory locked.
+        The guest is asked about last, because it alone may keep its memory locked.
         """
         ordered = sorted(numbers, key=lambda number: number == self.core.guest)
         pids = {number: pid for number in ordered if (pid := self._pid(number)) is not None}
 
         def ask() -> tuple[frozenset[int], dict[int, shares.Shares]]:
-            found = shares.read(pids.values()) or {}
-            return numbers, {number: found[pid] for number, pid in pids.items() if pid in found}
+            known = shares.read(pids.values()) or {}
+            return numbers, {number: known[pid] for number, pid in pids.items() if pid in known}
 
         self._shares.begin_if_due(ask)
 
     def held_together(self) -> int:
-        """Return how many bytes a sandbox and its forks hold; 0 where there are none.
+        """Return how many bytes a sandbox and its forks hold together; 0 if it has no forks.
 
-        What they share counts once. This is an estimate that lacks huge pages, and what a child has
-        written to a guest's memory. If the guests may hold too much by what each of them has, the
-        OS kernel is asked, too.
+        Memory that they share counts once. The estimate lacks huge pages, and what a child has
+        written to a guest's memory. If the guests could hold too much even so, by what each of them
+        shows, the OS kernel is asked, too.
         """
         users = self.lineage.users if self.lineage is not None else []
         if len(users) <= 1:
             return 0
         estimate = sum(user.held_in_tree() for user in users)
-        most = self.core.policy.forks_max_bytes
-        if most is None or estimate > most:
+        memory_max = self.core.policy.forks_max_bytes
+        if memory_max is None or estimate > memory_max:
             return estimate
-        whole = sum(user.shown() for user in users)
-        if whole <= most:
+        shown = sum(user.shown() for user in users)
+        if shown <= memory_max:
             return estimate
-        # One of them asks for all: there is one reading at a time.
+        # One user asks for all, so that there is one reading at a time.
         first = next((user for user in users if isinstance(user, Snapshots)), self)
-        # A guest that was large when that was read may be gone by now.
-        return max(estimate, min(whole, first.measured_together()))
+        # Bounded by what they show now: a guest that was large at the reading may be gone.
+        return max(estimate, min(shown, first.measured_together()))
 
     def measured_together(self) -> int:
-        """Return what all guests of the lineage hold, as the OS kernel divides pages, and ask anew.
+        """Return how many bytes all guests of the lineage hold, as the OS kernel divides pages.
 
-        An answer is returned once, 0 while there is none. What only copies have does not count.
+        This returns the last answer, once, or 0 if there is none, and has a thread ask anew. Memory
+        that only copies have does not count.
         """
-        found = self._together.take() or 0
+        answer = self._together.take() or 0
         users = self.lineage.users if self.lineage is not None else []
         groups = {pid: user.pids() for user in users if (pid := user.guest_pid()) is not None}
         programs = {pid for user in users for pid in user.programs()}
         programs.difference_update(*groups.values())
 
         def ask() -> int:
-            known = shares.read({*programs, *(pid for pids in groups.values() for pid in pids)})
-            known = known or {}
-            of_programs = sum(known[pid].share for pid in programs if pid in known)
-            return of_programs + sum(_of_guest(pid, pids, known) for pid, pids in groups.items())
+            by_pid = shares.read({*programs, *(pid for pids in groups.values() for pid in pids)})
+            by_pid = by_pid or {}
+            program_bytes = sum(by_pid[pid].share for pid in programs if pid in by_pid)
+            return program_bytes + sum(_of_guest(pid, pids, by_pid) for pid, pids in groups.items())
 
         self._together.begin_if_due(ask)
-        return found
+        return answer
 
     def guest_pid(self) -> int | None:
-        """Return the process of the guest that serves, starts or takes over, or None."""
+        """Return the pid of the guest that serves, starts or takes over, or None."""
         return self._pid(self.core.guest)
 
     def held_in_tree(self) -> int:
-        """Return what the guest holds, or a fork for itself, and what forks of it still hold.
+        """Return the bytes that this user adds to those of the lineage's other users.
 
-        What programs of its cells hold is as they were last looked at.
+        These are the bytes that the guest holds (for a fork, only those for itself), those that
+        forks of it hold and the guest no longer has, and those of programs as last looked at.
         """
         guest = self.core.guest
         if self.lineage is None or guest is None:
@@ -586,48 +607,50 @@ class Snapshots:
         now = Reading(self.resident(guest), self.core.given + page_faults(self._pid(guest)))
         held = now.size if self.base is None else memory.added(self.base, now)
         users = self.lineage.users
-        forks = (one for one in users if isinstance(one, Snapshots) and one.parent is self)
-        bases = sorted((one.base for one in forks if one.base), key=lambda one: one.faults)
+        forks = (fork for fork in users if isinstance(fork, Snapshots) and fork.parent is self)
+        bases = sorted((fork.base for fork in forks if fork.base), key=lambda fork: fork.faults)
         held += self.programs_held()
-        return held + sum(memory.left_behind(*both) for both in pairwise([*bases, now]))
+        return held + sum(memory.left_behind(*readings) for readings in pairwise([*bases, now]))
 
     def shown(self) -> int:
-        """Return the bytes that the guest shows, and the programs that its cells have started."""
+        """Return the bytes that the guest and the programs of its cells show as resident."""
         return private_bytes(self.guest_pid()) + self.programs_shown()
 
     def is_settled(self) -> bool:
-        """Return whether nothing is being forked."""
+        """Return whether no copy is being forked."""
         return self.core.is_settled()
 
     def others(self) -> list[int]:
-        """Return the processes of forks that descend from the same guest, and of their copies."""
+        """Return the pids of the lineage's other users: of their guests and copies."""
         return self.lineage.others(self) if self.lineage is not None else []
 
     def holds(self, pid: int) -> bool:
-        """Return whether a process is in a session of the guest's, and of none of its forks."""
+        """Return whether a process is in an OS session of this user, not of another's."""
         return self.lineage is not None and self.lineage.user_of(pid) == self._user
 
-    def had_started(self, ended: messages.Reaped) -> bool:
-        """Return whether a process that ended was in a session of the guest's."""
+    def had_started(self, message: messages.Reaped) -> bool:
+        """Return whether a process that ended was in an OS session of this user."""
         lineage = self.lineage
-        return lineage is not None and lineage.sessions.get(ended.session) == self._user
+        return lineage is not None and lineage.sessions.get(message.session) == self._user
 
     def pids(self) -> list[int]:
-        """Return the processes that the guest and its copies are."""
-        return [one.pid for one in self._processes.values() if one.pid is not None]
+        """Return the pids of the guest and its copies."""
+        return [process.pid for process in self._processes.values() if process.pid is not None]
 
     def _end_unknown(self) -> None:
-        """Have the zygote end whatever is neither the guest nor a snapshot that stands.
+        """Have the zygote end all processes of this user that are neither guest nor copy.
 
-        A guest that is about to serve and has not told its pid yet is claimed for when it does.
+        Not before the guest's pid is known, or the guest would be ended, too.
         """
-        guest, zygote = self.current, self._supervisor.zygote
+        guest = self.current
+        zygote = self._supervisor.zygote
         if guest is not None and zygote is not None and guest.pid is not None:
             zygote.keep_only(guest.lineage, self._user, self.pids(), self.others())
 
     def _end_all(self) -> None:
-        """Have whatever was forked of the guest ended: nothing of it is to go on."""
-        lineage, self.lineage = self.lineage, None
+        """Have the zygote end all processes of this user, and leave the lineage."""
+        lineage = self.lineage
+        self.lineage = None
         if lineage is None:
             return
         if self in lineage.users:
@@ -637,8 +660,8 @@ class Snapshots:
             zygote.keep_only(lineage, self._user, (), lineage.others(self))
 
 
-def _again(request: PastRequest) -> messages.ToGuest:
-    """Return what has a request run again."""
+def _replayed(request: PastRequest) -> messages.ToGuest:
+    """Return the message that has a request run again."""
     message: messages.ToGuest = request.message
     if request.repeatable and isinstance(message, messages.Execute):
         return replace(message, again=True)
@@ -646,13 +669,14 @@ def _again(request: PastRequest) -> messages.ToGuest:
 
 
 def _of_guest(pid: int, pids: list[int], known: dict[int, shares.Shares]) -> int:
-    """Return the bytes that a guest has, of the shares that it and its copies have of all pages.
+    """Return the bytes that a guest has, counting those that it shares with its copies fully.
 
-    ``pids`` are the guest, ``pid``, and the copies. A page that a copy has, too, is divided among
-    them: so their shares are added up, and what the copies have beyond the guest is taken off.
+    ``pid`` is the guest, ``pids`` are the guest and its copies, ``known`` their shares of all
+    pages. The OS kernel divides a page among the processes that have it. So the shares of the guest
+    and its copies are added up, and what the copies have and the guest has not is taken off.
     """
     guest = known.pop(pid, None)
     if guest is None:
         return 0
-    copies = [known[each] for each in pids if each in known]
+    copies = [known[copy_pid] for copy_pid in pids if copy_pid in known]
     return guest.share + sum(copy.share for copy in copies) - shares.beyond(guest, copies)

@@ -1,4 +1,9 @@
-"""What snapshots cost: in memory, and in the time that it takes to make one."""
+"""What snapshots cost in memory and in time, and whether one more can be afforded.
+
+All that is known of a guest's memory is read cheaply: the bytes of its own, and how many pages it
+was given (``Reading``). From two such readings follows how much a copy can hold at most. The
+``Budget`` decides by them whether the guest may be copied once more.
+"""
 
 from __future__ import annotations
 
@@ -26,34 +31,43 @@ if TYPE_CHECKING:
     from cellblock.host.limits.stat_reader import StatReader
 
 
-# --- what a process has -----------------------------------------------------------------------
+# --- the memory of a process ------------------------------------------------------------------
 
-#: Bytes of a guest from which huge pages count: one of them is one fault. Reading how many there
-#: are takes 80 µs, which a guest without large arrays is spared.
+#: Bytes of a guest from which huge pages are looked at. Each is given by a single fault, so that
+#: faults say too little. Reading how many there are takes 80 µs, which guests without large arrays
+#: are spared.
 LARGE: Final = 32 * 2**20
 _KIB: Final = 1024
 
 
 class Reading(Struct, frozen=True):
-    """What a guest had at one moment: bytes of its own, and pages that it was given until then."""
+    """The memory of a guest at one moment.
+
+    ``size`` are the bytes of its own, ``faults`` the pages that it was given until then.
+    """
 
     size: int
     faults: int
-    #: Huge pages of the whole machine's; None for a guest that is not large.
+    #: Huge pages that the whole machine has given so far; None for a guest that is not large.
     huge: int | None = None
 
 
 def read(pid: int | None, resident: int, given: int) -> Reading:
-    """Read what a guest has; ``given`` are the pages of those that it has its state from."""
+    """Read the memory of a guest.
+
+    ``resident`` are the bytes of its own. ``given`` are the pages that were given to the processes
+    which it has its state from.
+    """
     return Reading(resident, given + page_faults(pid), huge_pages() if resident >= LARGE else None)
 
 
 def taken(pid: int, had: Reading, stats: StatReader) -> tuple[int, int]:
-    """Return the bytes that a copy holds beyond what it had, and those that it wrote to.
+    """Return the bytes that a copy holds beyond those it had, and the bytes that it has written to.
 
-    What it wrote to is in memory once more; so are huge pages, of which this says nothing. Both
-    are 0 when it is gone. Of a copy whose stat can't be had in time, which no honest one does, it
-    is all that it holds: one that was not known as a copy yet may execute a program.
+    A page that it has written to is in memory twice. This does not count huge pages. Both numbers
+    are 0 if the copy is gone. If the copy's stat can't be read in time, all that it holds counts as
+    written to. That never happens with an honest copy, but a process that was not yet known as a
+    copy may have executed a program.
     """
     gauge = Gauge(pid)
     memory = gauge.memory()
@@ -66,10 +80,11 @@ def taken(pid: int, had: Reading, stats: StatReader) -> tuple[int, int]:
 
 
 def left_behind(older: Reading, newer: Reading) -> int:
-    """Return at most how many bytes only a copy made at ``older`` has by ``newer``.
+    """Return how many bytes only a copy forked at ``older`` has, and not the guest at ``newer``.
 
-    What the guest wrote to was given to it anew, one fault a page. What it let go of made it
-    smaller, or else what it was given would have made it larger.
+    This is an upper bound. Pages that the guest wrote to were given to it anew, with one fault
+    each. Memory that it let go of made it smaller, or kept the pages it was given from making it
+    larger.
     """
     huge = 0 if newer.huge is None or older.huge is None else max(0, newer.huge - older.huge)
     given = max(0, newer.faults - older.faults) * PAGE + huge * huge_size()
@@ -77,36 +92,37 @@ def left_behind(older: Reading, newer: Reading) -> int:
 
 
 def added(older: Reading, newer: Reading) -> int:
-    """Return at most how many bytes a process has for itself that was forked at ``older``.
+    """Return how many bytes a process that was forked at ``older`` has for itself, at most.
 
-    A page that it let go of and was given again counts once more, up to all that it has. Huge
-    pages do not: those of a machine are not one process's, and a shared one is copied by pages.
+    A page that it let go of and was given again counts twice, up to all that it has. Huge pages are
+    not looked at: their number is the machine's, not the process's, and a shared huge page is
+    copied in small pages.
     """
     given = max(0, newer.faults - older.faults) * PAGE
     return min(newer.size, max(given, newer.size - older.size))
 
 
-# --- what there is ----------------------------------------------------------------------------
+# --- the memory of the machine ----------------------------------------------------------------
 
 
 def total() -> int:
-    """Return the bytes that the machine has, or that our control groups let this process have."""
+    """Return the bytes of memory of the machine, or what our control groups allow, if less."""
     room: int = PAGE * os.sysconf("SC_PHYS_PAGES")
     for limit, _ in _groups():
-        with contextlib.suppress(OSError, ValueError):  # without a limit it is no number
+        with contextlib.suppress(OSError, ValueError):  # "max" stands for no limit
             room = min(room, int(limit.read_text(encoding="ascii")))
     return room
 
 
 def available() -> int:
-    """Return the bytes that can be had without swapping: the machine's, and our control group's."""
-    found = re.search(rb"^MemAvailable: *(\d+)", read_proc("meminfo"), re.MULTILINE)
-    room = int(found[1]) * _KIB if found else 0
+    """Return the bytes that are free without swapping, on the machine and in our control groups."""
+    match = re.search(rb"^MemAvailable: *(\d+)", read_proc("meminfo"), re.MULTILINE)
+    room = int(match[1]) * _KIB if match else 0
     for limit, usage in _groups():
         try:
-            most = limit.read_text(encoding="ascii").strip()
-            if most != "max":
-                room = min(room, int(most) - int(usage.read_text(encoding="ascii")))
+            maximum = limit.read_text(encoding="ascii").strip()
+            if maximum != "max":
+                room = min(room, int(maximum) - int(usage.read_text(encoding="ascii")))
         except (OSError, ValueError):
             continue
     return room
@@ -114,7 +130,7 @@ def available() -> int:
 
 @lru_cache(maxsize=1)
 def _groups() -> tuple[tuple[Path, Path], ...]:
-    """Return the files that bound this process, of its group and those above it (cgroup v2)."""
+    """Return the files with limit and usage of our control group and those above it (cgroup v2)."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -124,75 +140,81 @@ def _groups() -> tuple[tuple[Path, Path], ...]:
         return ()
     base = Path("/sys/fs/cgroup")
     folder = base / own.lstrip("/")
-    found = [at for at in (folder, *folder.parents) if at.is_relative_to(base)]
-    named = ((at / "memory.max", at / "memory.current") for at in found)
+    folders = [path for path in (folder, *folder.parents) if path.is_relative_to(base)]
+    named = ((path / "memory.max", path / "memory.current") for path in folders)
     return tuple(pair for pair in named if pair[0].exists())
 
 
-# --- whether one more can be afforded ---------------------------------------------------------
+# --- the budget for one more copy -------------------------------------------------------------
 
-#: Bytes that stay free whatever is asked for.
+#: Bytes that always stay free.
 RESERVE: Final = 192 * 2**20
-#: Seconds for which it is known how much there is, while this many bytes more than needed are.
+#: Seconds for which a reading of the free memory holds, if it was this much more than needed.
 FRESH: Final = 0.05
 PLENTY: Final = 2**30
-#: Seconds above which ``auto`` takes no more of them, until the guest has become smaller. One
-#: alone may be the machine's fault; after this many in a row there is a rest, as many times longer.
+#: Seconds above which a fork took too long. A single slow fork may be the machine's fault. After
+#: ``_SLOW`` of them in a row the mode "auto" takes no snapshot for ``_REST`` times as long as the
+#: last one took, or until the guest has become smaller.
 TOO_LONG: Final = 0.25
 _SLOW: Final = 2
 _REST: Final = 20
-#: Bytes of a guest that is copied in milliseconds: where that takes long, everything does, and
-#: nothing is spared by leaving it out.
+#: Bytes up to which a guest is copied in milliseconds. If that takes long the machine is slow at
+#: everything, and leaving out snapshots would save nothing.
 SMALL: Final = 256 * 2**20
 
-#: What the policy says of when snapshots are taken.
+#: The policy's field ``snapshots``.
 Mode = Literal["auto", "always", "off"]
-#: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
+#: Why no snapshot is taken: the fork failed, memory is short, forks take too long, or the host has
+#: no descriptors left.
 Reason = Literal["failed", "memory", "slow", "files"]
 
 
 def wanted(resident: int) -> int:
-    """Return how many bytes must be free for one more copy of a guest of this size.
+    """Return how many bytes must be free for one more copy of a guest with ``resident`` bytes.
 
-    A cell that rewrites everything doubles it; most change little. Half is in between, and what
-    turns out to be too much is given back before memory runs out.
+    A cell that rewrites everything doubles the memory, but most change little. Half is in between.
+    If it turns out to be too little, copies are dropped before memory runs out.
     """
     return RESERVE + resident // 2
 
 
-#: What the user reads then, with the reason.
+#: The notice that the user sees, with the reason.
 NO_SNAPSHOT: Final = "takes no snapshot: {}. A killed cell may cost its variables"
 
 
 class Budget:
-    """Whether there is room for one more copy; ``notify`` tells the user what is not kept, and why.
+    """Decides whether one more copy can be afforded.
 
-    Each reason why no snapshot is taken is told once.
+    ``notify`` tells the user why no snapshot is taken, once for each reason.
     """
 
     def __init__(
         self, mode: Mode, clock: Callable[[], float], notify: Callable[[str], None]
     ) -> None:
-        self._mode, self._clock, self.notify = mode, clock, notify
-        self._said: set[Reason] = set()
-        #: Copies in a row that took too long; resident bytes of their guest, and when to try again.
+        self._mode = mode
+        self._clock = clock
+        self.notify = notify
+        self._reasons_told: set[Reason] = set()
+        #: How many forks in a row took too long; the resident bytes of the guest if snapshots rest
+        #: because of that; and until when they rest.
         self._slow = 0
         self._too_large: int | None = None
         self._rests_until = 0.0
-        #: Bytes that there were, and when.
-        self._free, self._read_at = 0, 0.0
+        #: The free bytes that were read last, and when.
+        self._last_free = 0
+        self._read_at = 0.0
 
     def allows(self, resident: int, drop_oldest: Callable[[], bool]) -> bool:
-        """Return whether there is room for a copy of a guest of ``resident`` bytes.
+        """Return whether a copy of a guest with ``resident`` bytes can be afforded now.
 
-        ``drop_oldest`` makes some, and returns whether there was a copy to drop. Where the policy
-        says ``always``, memory is not looked at.
+        ``drop_oldest`` drops a copy to make room, and returns whether there was one. In the mode
+        "always" memory is not looked at.
         """
         rests = self._mode != "always" and self._rests(resident)
         return not rests and self.affords(resident, drop_oldest)
 
     def affords(self, resident: int, drop_oldest: Callable[[], bool]) -> bool:
-        """Return the same for a copy that was asked for, however long the last ones took."""
+        """Return the same for a copy that the user asked for, however long the last forks took."""
         if self._mode == "always":
             return True
         while not self._is_free(wanted(resident)):
@@ -202,6 +224,7 @@ class Budget:
         return True
 
     def _rests(self, resident: int) -> bool:
+        """Return whether snapshots rest because the last ones took too long."""
         if self._too_large is None:
             return False
         if resident > self._too_large * 3 // 4 and self._clock() < self._rests_until:
@@ -210,11 +233,12 @@ class Budget:
         return False
 
     def _is_free(self, wanted: int) -> bool:
-        """Read anew how much there is, unless that lately was far from short."""
+        """Return whether as many bytes are free. Read that anew, unless there was plenty lately."""
         now = self._clock()
-        if self._free - wanted < PLENTY or now - self._read_at > FRESH:
-            self._free, self._read_at = available(), now
-        return self._free >= wanted
+        if self._last_free - wanted < PLENTY or now - self._read_at > FRESH:
+            self._last_free = available()
+            self._read_at = now
+        return self._last_free >= wanted
 
     def took(self, seconds: float, resident: int) -> None:
         """Record how long a copy of a guest of ``resident`` bytes took to stand."""
@@ -228,7 +252,7 @@ class Budget:
             self.say("slow", f"the last one took {seconds:.1f} s")
 
     def say(self, reason: Reason, detail: str) -> None:
-        """Tell the user, once for each reason, that a killed cell may cost something."""
-        if reason not in self._said:
-            self._said.add(reason)
+        """Tell the user, once for each reason, that no snapshot is taken."""
+        if reason not in self._reasons_told:
+            self._reasons_told.add(reason)
             self.notify(NO_SNAPSHOT.format(detail))

@@ -1,7 +1,8 @@
-"""What the core has done outside: each action is a value, carried out in the order it was given.
+"""The actions by which the core has an effect outside. Each action is a value.
 
-Processes have numbers, which the core gives out: a process keeps its number while it waits, takes
-over and serves. ``Snapshots`` (``host.snapshots.driver``) has the host's end of each.
+``Snapshots`` (``host.snapshots.driver``) carries them out in the order in which the core gave them.
+The core numbers the processes; a process keeps its number while it waits, takes over and serves.
+The driver knows which socket and pid belong to each number.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Cause(Enum):
-    """What the core asked to be reminded of."""
+    """Why the core asked to be reminded."""
 
     idle = "nothing came for a while"
     late = "a fork has not stood"
@@ -31,10 +32,10 @@ class Cause(Enum):
 
 
 class Reminder(Struct, frozen=True):
-    """A moment that comes later. The core decides then whether it still matters."""
+    """A reminder for later. When it comes the core decides whether it still matters."""
 
     cause: Cause
-    #: The process that it is about, or which of the reminders of idle time it is.
+    #: The number of the process that the reminder is about, or of this reminder of idle time.
     number: int = 0
 
 
@@ -45,30 +46,30 @@ class Remind(Struct, frozen=True):
     of: Reminder
 
 
-# --- to processes -------------------------------------------------------------------------------
+# --- actions on processes -----------------------------------------------------------------------
 
 
 class Fork(Struct, frozen=True):
-    """Have ``maker``, the guest or a copy, fork once; the new process has this number."""
+    """Have ``maker``, the guest or a copy, fork a process, which gets this number."""
 
     maker: int
     number: int
 
 
 class Stop(Struct, frozen=True):
-    """Stop a copy (SIGSTOP): it needs no processor to wait, and can do nothing else."""
+    """Stop a copy (SIGSTOP): it needs no processor time to wait, and must do nothing else."""
 
     number: int
 
 
 class Continue(Struct, frozen=True):
-    """Let a copy go on (SIGCONT), since it must fork."""
+    """Let a copy go on (SIGCONT), because it must fork."""
 
     number: int
 
 
 class Wake(Struct, frozen=True):
-    """Let a copy go on for good, since it is to serve. The zygote tells of its end from now on."""
+    """Let a copy go on for good, to take over. From now on the zygote reports its end."""
 
     number: int
 
@@ -80,59 +81,60 @@ class Drop(Struct, frozen=True):
 
 
 class Protect(Struct, frozen=True):
-    """Keep cells from signalling a copy. Given before the guest is sent another cell."""
+    """Keep cells from signalling a copy. This comes before the guest is sent another cell."""
 
     number: int
 
 
 class EndUnknown(Struct, frozen=True):
-    """End what is neither guest nor copy in the guest's sessions."""
+    """End the processes in the guest's OS sessions that are neither guest nor copy."""
 
 
 class EndAll(Struct, frozen=True):
-    """End everything in the sessions of a guest that is no more."""
+    """End all processes in the OS sessions of a guest that is gone."""
 
 
 class TakeOver(Struct, frozen=True):
     """Tell a copy to take over."""
 
     number: int
-    #: How many cells it will be told to run again.
+    #: How many requests the copy will be told to run again.
     again: int
-    #: The cells that it has not seen, by count.
+    #: Numbers and sources of the cells that its state has not seen.
     inputs: list[tuple[int, str]]
-    #: Locks that it must take first; of a fork, what it has for itself.
+    #: The locks that the copy must take first, or None.
     plan: messages.Plan | None
+    #: The folders and environment of a fork of its own, or None; and whether this is a fork.
     place: messages.SessionSetup | None
     fork: bool
 
 
 class Replay(Struct, frozen=True):
-    """Have a copy that takes over run a cell again."""
+    """Have a copy that takes over run a request again."""
 
     number: int
     request: PastRequest
 
 
-# --- to the session -----------------------------------------------------------------------------
+# --- actions on the session ---------------------------------------------------------------------
 
 
 class Tell(Struct, frozen=True):
-    """Call somebody who waits."""
+    """Call ``then`` with these arguments, for somebody who waits."""
 
     then: Callable[..., object]
     with_: tuple[Any, ...] = ()
 
 
 class Unwatch(Struct, frozen=True):
-    """Stop watching what the guest runs: it is lost."""
+    """Stop watching the guest's requests: the guest is lost."""
 
 
 class EndGuest(Struct, frozen=True):
     """End the process that was the guest, if there was one.
 
-    If it ``empties``, /dev/shm is emptied then: who takes over would have less memory by what lies
-    there. ``has_failed`` says that it never served, and was started for that.
+    With ``empties``, /dev/shm is emptied then, because its contents would count against the memory
+    of the copy that takes over. ``has_failed`` says that the guest was started and never served.
     """
 
     number: int | None
@@ -141,20 +143,20 @@ class EndGuest(Struct, frozen=True):
 
 
 class Serve(Struct, frozen=True):
-    """Have the process that has taken over serve, and say so to the core (``Core.serves``)."""
+    """Have the process that has taken over serve, and report that to the core (``Core.served``)."""
 
     number: int
 
 
 class Restored(Struct, frozen=True):
-    """Tell the session what became of its state, and send what waits."""
+    """Tell the session what its restored state lacks, and send what waits."""
 
     number: int
     outcome: Stopped
 
 
 class StartAnew(Struct, frozen=True):
-    """Start a new guest: no copy is left of the one that was lost."""
+    """Start a new guest, because no copy of the lost guest is left."""
 
     stopped: Stopped
 

@@ -1,8 +1,12 @@
-"""The states that a session can go back to, and what follows from their order: no effects here.
+"""The states that a session can go back to, and what follows from their order.
 
-A snapshot is the state of the guest at one moment, held by a copy: a process that waits. ``after``
-has the requests that ran from then until the next snapshot. The newest comes last. Checkpoints are
-beside that chain.
+A snapshot is the state of the guest at one moment. A copy holds it, a process that waits. Each
+snapshot has the requests that ran from then until the next snapshot was asked for (``after``). The
+chain has the snapshots in the order in which they were taken; checkpoints stand apart from it::
+
+    oldest ── after: 1, 2 ──▶ snapshot ── after: 3 ──▶ newest ── after: 4 ──▶ (the guest)
+
+``Core`` changes the chain. Nothing here has an effect outside of it.
 """
 
 from __future__ import annotations
@@ -21,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-#: Seconds up to which a request counts as short: run again, nobody notices.
+#: Seconds up to which a request counts as short: nobody notices when it is run again.
 SHORT: Final = 0.1
-#: Seconds after which a snapshot of what ended stands, or something keeps it from standing: what
-#: does not come out the same is not run again then.
+#: Seconds since a request ended within which it may be run again though it may come out otherwise.
+#: By then its snapshot stands, or something keeps the snapshot from standing.
 LATELY: Final = 1.0
-#: Requests, and seconds that they took together, that are run again instead of being kept.
+#: How many requests, and how many seconds of their work, are run again instead of being kept in a
+#: snapshot.
 _MOST_AGAIN: Final = 100
 _LONGEST_AGAIN: Final = 1.0
 
@@ -36,35 +41,36 @@ class PastRequest(Struct, frozen=True):
 
     message: Any
     seconds: float
-    #: It comes out the same a second time (ADR 0148), and so does what came after it.
+    #: Whether the request comes out the same a second time (ADR 0148), and so does what came after.
     repeatable: bool = False
-    #: It comes out the same, but not what came after it, for which random numbers were new.
+    #: Whether the request comes out the same, but what came after it does not: from there on the
+    #: guest had new random numbers.
     last_repeatable: bool = False
-    #: When it ended.
+    #: When the request ended.
     ended: float = 0.0
-    #: It did something outside of the guest that must not be done twice.
+    #: Whether it did something outside of the guest that must not be done twice.
     side_effects: bool = False
-    #: Nothing of it ran, as its source is not Python.
+    #: Whether nothing of it ran, because its source is not Python.
     is_unparsed: bool = False
 
     @property
     def comes_out_the_same(self) -> bool:
-        """Whether it does so a second time, whatever came after it."""
+        """Whether the request itself comes out the same a second time."""
         return self.repeatable or self.last_repeatable
 
     @property
     def short(self) -> bool:
-        """Whether nobody notices when it is run again."""
+        """Whether nobody notices when the request is run again."""
         return self.seconds <= SHORT and not self.side_effects
 
     @property
     def visible(self) -> bool:
-        """Whether it is a cell with a number of its own."""
+        """Whether the request is a cell with a number of its own."""
         return is_visible(self.message)
 
     @property
     def is_step(self) -> bool:
-        """Whether it is such a cell, and does more than to show what the host has."""
+        """Whether ``%undo`` counts the request: a visible cell that ran something."""
         return self.visible and not (self.is_unparsed or runs_nothing(self.message.raw))
 
 
@@ -77,73 +83,78 @@ class Copy(Struct, eq=False):
     """A process that waits and holds a state, or is being forked to do so."""
 
     number: int
-    #: The process that was asked to fork it, and when.
+    #: The number of the process that was asked to fork the copy, and when it was asked.
     maker: int
     asked_at: float
-    #: It has forked, and waits.
+    #: Whether the copy has forked, and waits.
     stands: bool = False
-    #: It was sent SIGSTOP, and nothing is known to have set it going since.
+    #: Whether the copy was sent SIGSTOP and nothing is known to have continued it since.
     stopped: bool = False
-    #: The numbers of forks that it was asked for and has said nothing of yet.
+    #: The numbers of the forks that the copy was asked for and has not reported on yet.
     forks: set[int] = field(default_factory=set)
-    #: Bytes that it has come to hold since it was made, and that it wrote to of those it had;
-    #: seconds of the processor that it had used when that was read.
+    #: Bytes that the copy has come to hold since it was forked, bytes of those it had that it has
+    #: written to, and seconds of processor time that it had used when these were read.
     grew: int = 0
     rewrote: int = 0
     used: float = 0.0
 
 
 class Snapshot(Struct, eq=False):
-    """A state of the guest.
+    """A state of the guest, and the copy that holds it.
 
-    Its copy may be exchanged: one that is to serve leaves a twin in its place (``Core._try``).
+    The copy may be exchanged: a copy that takes over leaves a twin in its place (``Core._try``).
     """
 
     copy: Copy
-    #: What the guest had, and the copy has from it.
+    #: The memory that the guest had, and that the copy has from it.
     had: memory.Reading
-    #: Requests that ran after it was asked for, and before the next one was.
+    #: Requests that ran after this snapshot was asked for, and before the next one was.
     after: list[PastRequest] = field(default_factory=list)
-    #: How many connections its guest had when it was made, as the copy says itself.
+    #: How many connections the guest had when the copy was forked, as the copy reports.
     connections: int = 0
-    #: How many copies of this state were to serve since one last did.
+    #: How many copies of this state were tried since one last served.
     served: int = 0
-    #: It was dropped, or its copy ended.
+    #: Whether the snapshot was dropped, or its copy ended.
     lost: bool = False
-    #: What the user called this state: it is kept beside the others, until another has the name.
+    #: The name of a checkpoint or branch, or empty. A named snapshot is kept apart from the chain
+    #: until another has the name.
     name: str = ""
-    #: The number of the cell that gave it that name, or the last one before.
+    #: The number of the cell that gave the state its name, or of the last cell before.
     cell: int = 0
-    #: The name is a branch's, which goes on from here.
+    #: Whether the name is a branch's, which goes on from this state.
     is_branch: bool = False
-    #: Cells that were ended while this state served, for ``In``.
+    #: Sources for ``In``, by number, of cells that this state has not seen.
     unseen: dict[int, str] = field(default_factory=dict)
 
     @property
     def kept(self) -> bool:
-        """Whether its copy stands, and can take over."""
+        """Whether the copy stands, so that it can take over."""
         return self.copy.stands and not self.lost
 
     @property
     def settled(self) -> bool:
-        """Whether it stands, and nothing is being forked from it."""
+        """Whether the snapshot is kept, and nothing is being forked from its copy."""
         return self.kept and not self.copy.forks
 
     @property
     def visible(self) -> bool:
-        """Whether a cell ran after it that a user would call one."""
+        """Whether a cell with a number of its own ran after this snapshot."""
         return any(request.visible for request in self.after)
 
     @property
     def repeatable(self) -> bool:
-        """Whether all that ran after it can be run again instead of being kept."""
+        """Whether all that ran after this snapshot can be run again instead of being kept."""
         seconds = sum(request.seconds for request in self.after)
         few = len(self.after) <= _MOST_AGAIN and seconds <= _LONGEST_AGAIN
         return few and all(request.repeatable for request in self.after)
 
 
 class UndoStep(Struct, frozen=True):
-    """A state that ``%undo`` can go back to: a snapshot, what runs again there, what it undoes."""
+    """A state that ``%undo`` can go back to.
+
+    It is reached by a snapshot whose copy runs the requests in ``again``. The cells in ``undone``
+    are stepped over.
+    """
 
     snapshot: Snapshot
     again: tuple[PastRequest, ...]
@@ -151,10 +162,10 @@ class UndoStep(Struct, frozen=True):
 
 
 class Chain(UserList[Snapshot]):
-    """The snapshots of a guest that are being made or kept, the oldest first.
+    """The snapshots of a session that are being forked or are kept, the oldest first.
 
-    ``apart`` has checkpoints, and forks for other sessions: no kill and no ``%undo`` goes back to
-    one.
+    ``apart`` has the checkpoints, branches and copies for other sessions. After a kill, and for
+    ``%undo``, these are never used.
     """
 
     def __init__(self, initlist: Iterable[Snapshot] | None = None) -> None:
@@ -162,24 +173,30 @@ class Chain(UserList[Snapshot]):
         self.apart: list[Snapshot] = []
 
     def all(self) -> list[Snapshot]:
-        """Return the snapshots, and what is apart."""
+        """Return all snapshots: those of the chain, then those apart."""
         return [*self, *self.apart]
 
     def named(self) -> dict[str, Snapshot]:
-        """Return the checkpoints by name, the oldest first."""
-        return {one.name: one for one in self.apart if one.name and one.kept}
+        """Return the checkpoints and branches that are kept, by name, the oldest first."""
+        return {
+            snapshot.name: snapshot for snapshot in self.apart if snapshot.name and snapshot.kept
+        }
 
     def newest(self) -> Snapshot | None:
-        """Return the newest, if there is one."""
+        """Return the newest snapshot, or None."""
         return self[-1] if self else None
 
     def complete(self) -> Snapshot | None:
-        """Return the newest if it stands and has all that ran, or None."""
+        """Return the newest snapshot if it is kept and nothing ran after it, or None."""
         newest = self.newest()
         return newest if newest is not None and newest.kept and not newest.after else None
 
     def covers_all(self) -> bool:
-        """Return whether all that ran is kept, or can be run again and comes out the same."""
+        """Return whether the state of the guest is safe.
+
+        It is if a snapshot is kept and all that ran after it is repeatable. An empty chain counts
+        as safe, too.
+        """
         for snapshot in reversed(self):
             if not all(request.repeatable for request in snapshot.after):
                 return False
@@ -188,7 +205,7 @@ class Chain(UserList[Snapshot]):
         return not self
 
     def had_connections(self) -> bool:
-        """Return whether the guest may have had connections when what ran last began."""
+        """Return whether the guest may have had connections when its last request began."""
         for snapshot in reversed(self):
             if any(request.side_effects for request in snapshot.after):
                 return True
@@ -197,47 +214,49 @@ class Chain(UserList[Snapshot]):
         return False
 
     def steps(self, most: int) -> list[UndoStep]:
-        """Return what ``%undo`` can go back to, the nearest first, ``most`` at most.
+        """Return the states that ``%undo`` can go back to, the nearest first, ``most`` at most.
 
-        Before each cell that is a step there is a state: that of the snapshot that the cell ran
-        after, and of the cells between the two, if those come out the same.
+        The state before a cell can be had from the snapshot before the cell, by running again
+        the requests between the two. So it can be had only if all those are repeatable.
         """
-        found, newer = list[UndoStep](), list[PastRequest]()
+        steps = list[UndoStep]()
+        newer = list[PastRequest]()
         for snapshot in reversed(self):
-            for place in range(len(snapshot.after) - 1, -1, -1):
-                newer.insert(0, snapshot.after[place])
-                before = tuple(snapshot.after[:place])
+            for index in range(len(snapshot.after) - 1, -1, -1):
+                newer.insert(0, snapshot.after[index])
+                before = tuple(snapshot.after[:index])
                 if newer[0].is_step and all(request.repeatable for request in before):
                     cells = tuple(request for request in newer if request.visible)
-                    found.append(UndoStep(snapshot, before, cells))
-        return found[:most]
+                    steps.append(UndoStep(snapshot, before, cells))
+        return steps[:most]
 
     def is_spare(self, newest: Snapshot, most: int) -> bool:
-        """Return whether ``%undo`` needs the oldest no more, where it goes back ``most`` steps.
+        """Return whether ``%undo``, which goes back ``most`` steps, can do without the oldest.
 
-        What is kept after it, up to ``newest``, has as many: cells are run again there.
+        It can if the snapshots after the oldest, up to ``newest``, have as many steps, with cells
+        that are run again.
         """
-        last = self.index(newest)
-        if last == 0:
+        newest_index = self.index(newest)
+        if newest_index == 0:
             return False
-        found = 0
-        for snapshot in self[1 : last + 1]:
+        steps = 0
+        for snapshot in self[1 : newest_index + 1]:
             for request in snapshot.after:
-                found += request.is_step
-                if found >= most or not request.repeatable:
+                steps += request.is_step
+                if steps >= most or not request.repeatable:
                     break
-        return found >= most
+        return steps >= most
 
     def cost(self) -> int:
-        """Return at most how many bytes all but the newest hold for themselves."""
+        """Return how many bytes all snapshots but the newest hold for themselves, at most."""
         return sum(
             min(older.had.size, memory.left_behind(older.had, newer.had) + older.copy.rewrote)
             for older, newer in pairwise(self)
         )
 
     def forget(self, snapshot: Snapshot) -> None:
-        """Leave one out: what ran after it ran after the one before it, too."""
-        place = self.index(snapshot)
+        """Remove a snapshot. Requests that ran after it count as run after the one before it."""
+        index = self.index(snapshot)
         self.remove(snapshot)
-        if place:
-            self[place - 1].after += snapshot.after
+        if index:
+            self[index - 1].after += snapshot.after

@@ -1,8 +1,9 @@
-"""Names of states: checkpoints, and branches, which a session goes on from by turns.
+"""Names of states: checkpoints and branches.
 
-A session is on one branch, ``main`` at first. The state that it leaves is kept under the branch's
-name, as a checkpoint that is marked; who comes back has it restored. Each function here says why
-something can't be done under a name, or nothing.
+A session is on one branch, at first on ``main``. When it goes to another branch the state that it
+leaves is kept under the former branch's name: as a checkpoint marked as a branch, which is restored
+when the session comes back. The functions that return a text say why something can't be done under
+a name, or "".
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
 
     from cellblock.host.state.chain import Snapshot
 
+#: The branch that a session begins on.
 FIRST: Final = "main"
 
 
 class BranchListing(NamedTuple):
-    """Which branch a session is on, and what there is to go to and to go on from.
+    """The branch that a session is on, and the branches and checkpoints that it can go to.
 
-    ``begins`` says that the branch was begun just now: nothing was kept under its name, or not any
-    more.
+    ``begins`` says that the current branch was begun just now: no state was kept under its name.
     """
 
     current: str
@@ -31,14 +32,17 @@ class BranchListing(NamedTuple):
 
 
 def listing(current: str, named: Mapping[str, Snapshot], *, begins: bool) -> BranchListing:
-    """Return what there is to go to."""
-    kept = [name for name, one in named.items() if one.is_branch and name != current]
-    checkpoints = tuple(name for name, one in named.items() if not one.is_branch)
+    """Return the listing of ``named`` states for a session on branch ``current``."""
+    kept = [name for name, snapshot in named.items() if snapshot.is_branch and name != current]
+    checkpoints = tuple(name for name, snapshot in named.items() if not snapshot.is_branch)
     return BranchListing(current, (current, *kept), checkpoints, begins)
 
 
 def no_branch(current: str, name: str, start: str, named: Mapping[str, Snapshot]) -> str:
-    """Return why a session can't leave its branch for ``name``, which may begin at ``start``."""
+    """Return why a session can't go from branch ``current`` to ``name``, or "".
+
+    A new branch begins at the state ``start``, or at the current state if that is empty.
+    """
     if name == current:
         return "the notebook is on this branch already"
     if start and start not in named:
@@ -56,7 +60,7 @@ def no_branch(current: str, name: str, start: str, named: Mapping[str, Snapshot]
 
 
 def not_dropped(current: str, name: str, named: Mapping[str, Snapshot]) -> str:
-    """Return why a name can't be dropped."""
+    """Return why a name can't be dropped, or ""."""
     if name == current and (name not in named or named[name].is_branch):
         return "the notebook is on this branch; go to another first"
     if name not in named:
@@ -65,14 +69,14 @@ def not_dropped(current: str, name: str, named: Mapping[str, Snapshot]) -> str:
 
 
 def not_kept(name: str, named: Mapping[str, Snapshot]) -> str:
-    """Return that nothing is kept under a name, and what is, the checkpoints first."""
-    checkpoints = sorted(each for each, one in named.items() if not one.is_branch)
-    branches = sorted(each for each, one in named.items() if one.is_branch)
+    """Return a text that no state is kept under a name, and which names there are."""
+    checkpoints = sorted(other for other, snapshot in named.items() if not snapshot.is_branch)
+    branches = sorted(other for other, snapshot in named.items() if snapshot.is_branch)
     kinds = {"checkpoints": checkpoints, "branches": branches}
-    known = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
-    return f"there is no checkpoint or branch {name}; there are {known or 'none yet'}"
+    listing = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+    return f"there is no checkpoint or branch {name}; there are {listing or 'none yet'}"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names for a sentence."""
+    """Return names, sorted and joined by commas, for a sentence."""
     return ", ".join(sorted(names)) or "none"

@@ -1,8 +1,14 @@
-"""What a takeover has to make good: from a guest's end until a copy of it serves in its place.
+"""A takeover: from the end of a guest until a copy of it serves in its place.
 
-A copy that is to serve leaves a twin, is told to take over, says that it has, and runs again what
-it lacks; then it serves. Nothing is decided here about which copy that is (``Core._try_newest``),
-only what it runs again, how long it has, and whether what it says is what it has to say.
+The host sends the copy ``TakeOver``. The copy answers ``Resumed``, runs the requests again that ran
+after it was forked, and from then on is the session's guest::
+
+    begins ──▶ tells ──▶ hears Resumed ──▶ hears Done of each request ──▶ caught_up ──▶ outcome
+       ▲                                                │
+       └────────────────── fails ◀──────────────────────┘
+
+``Core`` chooses which copy is tried (``Core._try_newest``). This module decides which requests the
+copy runs again, how much time it has, and whether its messages are the ones that it must send.
 """
 
 from __future__ import annotations
@@ -24,23 +30,23 @@ if TYPE_CHECKING:
     from cellblock.host.state.chain import Copy, Snapshot
 
 
-#: Seconds that the first copy has to take over: half of what all have together, and so has each
-#: one after it of what is left, since whoever waits has waited for those before.
+#: Seconds that the first copy has to take over. This is half of the time that all copies have
+#: together. Each later copy has half of the time that is left, because the user has waited already.
 PATIENCE: Final = 4.0
-#: Those that each has at least.
+#: Seconds that each copy has at least.
 _LEAST: Final = 0.25
-#: A copy that runs cells again may need so many times as long as they took.
+#: How many times as long cells may take when a copy runs them again.
 _SLOWER: Final = 4
-#: Copies that end while they run the same cell again before it counts as what ends them.
+#: Copies that may be killed at the same cell before that cell counts as what ends them.
 MAX_STUMBLES: Final = 4
-#: Ends that a cell brings about which pretends to have ended: it would do so again.
+#: Ends of a guest that a cell may cause after it seemed to have ended. It would cause them again.
 _ITS_OWN_DOING: Final = frozenset({"violation", "silent", "breach"})
-#: Ends that say the same of it when they come before the next request was taken up.
+#: Ends that such a cell may also have caused if the guest had not begun the next request.
 _NOT_TAKEN_UP: Final = frozenset({"timeout", "interrupt"})
 
 
 class Heard(Enum):
-    """What a message of the copy's comes to."""
+    """What a message of the copy means for the takeover."""
 
     nothing = "it may say that"
     progress = "it has taken over, or run a cell again"
@@ -50,13 +56,15 @@ class Heard(Enum):
 class Takeover:
     """The loss of one guest, and the copies that are tried until one serves in its place.
 
-    ``running`` is the request that was under way, ``missed`` is what ran after a snapshot that was
-    chosen, ``undone`` what ``%undo`` steps back over. Under a ``plan`` a copy has more locks first;
-    a fork of a ``place`` of its own, too.
+    ``stopped`` is the outcome if nothing fails, ``otherwise`` the outcome from the first failure
+    on. ``running`` is the request that was under way, ``missed`` are requests that ran after a
+    snapshot chosen by ``%undo``, ``undone`` those that ``%undo`` steps back over. With a ``plan``
+    the copy must have that plan's locks first. A fork's copy also gets a ``place`` of its own.
 
-    A request that had ended so lately that no snapshot holds what it did is run again, unheard:
-    that is for a guest that ends in the millisecond between, and it was short (longer ones are not
-    answered before their snapshot stands). So are those before it that come out the same.
+    A request that ended so lately that no snapshot holds its effects is run again, and its output
+    is not shown. That is for a guest that ends in the millisecond between the answer and the
+    snapshot. Such a request was short, because longer ones are not answered before their snapshot
+    stands. Repeatable requests before it are run again, too.
     """
 
     def __init__(
@@ -71,47 +79,56 @@ class Takeover:
         plan: messages.Plan | None = None,
         place: messages.SessionSetup | None = None,
     ) -> None:
-        #: The outcome as it is when nothing can be restored, and what it is from the first failure.
+        #: The outcome, still without what was restored.
         self.stopped = stopped
         self._otherwise = stopped if otherwise is None else otherwise
-        self._running, self._undone, self._lost_at = running, undone, lost_at
-        self.plan, self.place = plan, place
+        self._running = running
+        self._undone = undone
+        self._lost_at = lost_at
+        self.plan = plan
+        self.place = place
         #: Whether the zygote says that the copy has the locks of the plan.
         self.confined = plan is None
-        #: What was in /dev/shm was removed.
+        #: Whether the contents of /dev/shm were removed.
         self.emptied = False
-        #: The state that is gone back to; None before the first is tried.
+        #: The snapshot that is restored; None before the first is tried.
         self.snapshot: Snapshot | None = None
-        #: The copy of it that is to serve stands, and its process is known to be the guest's.
+        #: Whether the copy that is tried stands, and its process is known to be the guest's.
         self.stands = False
-        #: It was told to take over: its twin stands, or none will.
+        #: Whether the copy was told to take over. Its twin stands then, or there will be none.
         self.is_told = False
-        #: What the chain has did not lead to it.
+        #: Whether the snapshot is not of the chain, so that the chain is dropped when it serves.
         self.leaves_chain = False
         self._resumed: messages.Resumed | None = None
-        #: What ran after that state was kept; what of it is to be run again, and was.
+        #: Requests that ran after the snapshot: those that the copy lacks, those of them that it
+        #: must still run again, and those that it has run again.
         self._missed = list(missed)
         self._due: list[PastRequest] = []
         self._again: list[PastRequest] = []
-        #: What was run again when each of those that were killed then was.
+        #: For each copy that failed while it ran a request again, that request's message.
         self._stumbled: list[Any] = []
-        #: Seconds that are left for all, with those for cells that are run again.
-        self._left, self._again_left = 2 * PATIENCE, 0.0
+        #: Seconds left for all copies together, and how many of them are for running cells again.
+        self._left = 2 * PATIENCE
+        self._again_left = 0.0
+        #: When the copy that is tried now began.
         self._began = 0.0
 
-    # --- who is tried ---------------------------------------------------------------------------
+    # --- which copy is tried --------------------------------------------------------------------
 
     def goes_back_to(self, snapshot: Snapshot) -> None:
-        """Add what ran after a snapshot to what whoever goes on from there lacks."""
+        """Add the requests that ran after a snapshot to those that its copy lacks."""
         missed = [*snapshot.after, *self._again, *self._missed]
-        # What runs may have ended, but was not answered: it ends as stopped.
+        # The running request may have ended already, but was not answered. It ends as stopped.
         self._missed = [request for request in missed if request.message is not self._running]
-        self._again, self._resumed = [], None
+        self._again = []
+        self._resumed = None
 
     def begins(self, snapshot: Snapshot, copy: Copy, now: float, *, leaves_chain: bool) -> float:
-        """Record that a copy is tried from now on; return the seconds that it has."""
-        self.snapshot, self.stands = snapshot, copy.stands
-        self.is_told, self.leaves_chain = False, leaves_chain
+        """Record that ``copy`` is tried from ``now`` on; return the seconds that it has."""
+        self.snapshot = snapshot
+        self.stands = copy.stands
+        self.is_told = False
+        self.leaves_chain = leaves_chain
         snapshot.after.clear()
         self._due = self._may_run_again()
         again = _SLOWER * sum(request.seconds for request in self._due)
@@ -122,25 +139,30 @@ class Takeover:
         return max(_LEAST, min(allowed, self._left))
 
     def _may_run_again(self) -> list[PastRequest]:
-        """Return what of what is missing is run again: all, or what is repeatable before the rest.
+        """Return which of the missing requests the copy may run again.
 
-        Short requests missing here ended a moment ago; if there are several, the newest copy died
-        with the guest. After an attack only those that are repeatable are trusted.
+        These are all of them, if those that are not repeatable were short and ended a moment ago.
+        There can be several such if the newest copy died with the guest. Otherwise, and if the end
+        of the guest may have been a request's own doing, they are the repeatable ones at the start.
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self.stopped.why not in suspect
-        once = [request for request in self._missed if not request.comes_out_the_same]
-        lately = all(one.short and self._lost_at - one.ended < LATELY for one in once)
+        unrepeatable = [request for request in self._missed if not request.comes_out_the_same]
+        lately = all(
+            request.short and self._lost_at - request.ended < LATELY for request in unrepeatable
+        )
         if trusted and lately:
             return list(self._missed)
-        due = list(takewhile(lambda one: one.repeatable, self._missed))
-        return due + [one for one in self._missed[len(due) :][:1] if one.last_repeatable]
+        repeatable = list(takewhile(lambda request: request.repeatable, self._missed))
+        return repeatable + [
+            request for request in self._missed[len(repeatable) :][:1] if request.last_repeatable
+        ]
 
     def tells(self) -> tuple[int, list[tuple[int, str]]]:
-        """Return what a copy is told: how many cells it runs again, and the sources of others.
+        """Return what the copy is told: how many requests it runs again, and sources for ``In``.
 
-        Those are for ``In``: what was undone is marked. The state keeps them, since another copy of
-        it may serve later.
+        The sources are those of cells that it does not run again, by number; undone cells are
+        marked. The snapshot keeps them, because another copy of it may serve later.
         """
         if self.snapshot is None:
             raise RuntimeError("no copy is tried")
@@ -155,27 +177,27 @@ class Takeover:
             unseen[self._running.execution_count] = self._running.raw
         return len(self._due), sorted(unseen.items())
 
-    # --- what it says ---------------------------------------------------------------------------
+    # --- the copy's messages --------------------------------------------------------------------
 
     @property
     def next(self) -> PastRequest | None:
-        """The cell that the copy has to run again next, or None."""
+        """The request that the copy must run again next, or None."""
         return self._due[0] if self._due else None
 
     @property
     def caught_up(self) -> bool:
-        """Whether the copy has taken over, and run again all that it has to."""
+        """Whether the copy has taken over, and has run again all that it must."""
         return self._resumed is not None and not self._due
 
     def hears(self, message: messages.FromGuest) -> Heard:
-        """Take a message of the copy that was told to take over."""
+        """Judge a message of the copy, and note the progress that it reports."""
         match message:
             case messages.Resumed() if self._may_resume():
                 self._resumed = message
                 return Heard.progress
             case messages.Done(id=number, error=error) if self._runs(number):
                 if error is not None and self._due[0].comes_out_the_same:
-                    return Heard.wrong  # it fails now
+                    return Heard.wrong  # a repeatable request that fails did not come out the same
                 self._again.append(self._due.pop(0))
                 self._missed.pop(0)
                 return Heard.progress
@@ -187,45 +209,49 @@ class Takeover:
                 | messages.ToolCall()
             ):
                 return Heard.wrong
-        # What a cell shows that is run again was shown before.
+        # Outputs of a cell that is run again were shown before, so they are dropped.
         return Heard.nothing if self._due else Heard.wrong
 
     def _may_resume(self) -> bool:
-        once = self.is_told and self._resumed is None
-        return once and self.stands and self.confined
+        """Return whether the copy may report ``Resumed`` now."""
+        first = self.is_told and self._resumed is None
+        return first and self.stands and self.confined
 
     def _runs(self, number: int) -> bool:
+        """Return whether the copy is running the request with this id again."""
         runs = self._resumed is not None and bool(self._due)
         return runs and number == self._due[0].message.id
 
-    # --- how it ends ----------------------------------------------------------------------------
+    # --- the end of a copy, or of the takeover --------------------------------------------------
 
     def fails(self, now: float, *, killed: bool) -> bool:
         """Record that the copy did not take over; return whether its state is good all the same.
 
-        Who was killed says nothing against its state. A copy that failed while running a cell again
-        also has a good state: that of before the cell. Its twin takes over. If the copy lied or was
-        late, or ``MAX_STUMBLES`` copies were killed at this cell, the twin does so without that
-        cell and those behind it, which are told.
+        A copy that was ``killed`` says nothing against its state. Neither does a copy that failed
+        while it ran a cell again: the state before that cell is good. In both cases its twin takes
+        over next. If the copy lied or was late, or ``MAX_STUMBLES`` copies were killed at this
+        cell, the twin leaves out that cell and those after it, and the user is told so.
         """
         if self._resumed is not None and self._due:
-            stumbled = self._due[0].message
-            self._stumbled.append(stumbled)
-            often = self._stumbled.count(stumbled) >= MAX_STUMBLES
-            if not killed or often:  # else whoever killed it is at fault
+            message = self._due[0].message
+            self._stumbled.append(message)
+            often = self._stumbled.count(message) >= MAX_STUMBLES
+            if not killed or often:  # else whoever killed the copy is to blame, not the cell
                 self._missed[0] = replace(
                     self._missed[0], repeatable=False, last_repeatable=False, ended=-math.inf
                 )
             killed = True
-        self.snapshot, self.stopped = None, self._otherwise
+        self.snapshot = None
+        self.stopped = self._otherwise
         self._left -= now - self._began
         return killed
 
     def ran_again(self, now: float) -> list[PastRequest]:
-        """Return what the copy that serves ran again, as having ended now.
+        """Return the requests that the copy ran again, as having ended ``now``.
 
-        An older snapshot lacks it, should this guest end at once. Behind the last, random numbers
-        are new: what comes next is not run again from before that.
+        They are recorded once more because the snapshot lacks them, should this guest end at once.
+        After the last of them the guest has new random numbers, so requests after it can't be run
+        again from before it.
         """
         past = [replace(request, ended=now) for request in self._again]
         if past and past[-1].comes_out_the_same:
@@ -233,7 +259,7 @@ class Takeover:
         return past
 
     def outcome(self) -> Stopped:
-        """Return the outcome, with what became of the state."""
+        """Return the outcome, with what the restored state lacks."""
         resumed = self._resumed or messages.Resumed()
         return replace(
             self.stopped,
@@ -243,11 +269,14 @@ class Takeover:
                 files=resumed.files,
                 connections=resumed.connections,
                 emptied=self.emptied,
-                again=_counts([one for one in self._again if not one.comes_out_the_same]),
+                again=_counts(
+                    [request for request in self._again if not request.comes_out_the_same]
+                ),
                 missed=_counts(self._missed),
             ),
         )
 
 
 def _counts(requests: Sequence[PastRequest]) -> tuple[int, ...]:
-    return tuple(one.message.execution_count for one in requests if one.visible)
+    """Return the cell numbers of the requests that are visible cells."""
+    return tuple(request.message.execution_count for request in requests if request.visible)

@@ -631,7 +631,7 @@ def test_copies_are_read_again_when_one_was_dropped_since_the_others_have_more_t
 def test_copies_that_share_their_pages_with_the_newest_are_all_kept_and_read_once(crowded):
     crowded.core.reminded(Reminder(Cause.look))
     asked = crowded.core.doubts()
-    assert Remind(rules._LOOK, Reminder(Cause.look)) in crowded.core.actions
+    assert Remind(rules._LOOK_DELAY, Reminder(Cause.look)) in crowded.core.actions
     crowded.core.shares_read(asked, dict.fromkeys(asked, SHARED))
     assert dropped(crowded) == []
     assert crowded.core.doubts() == frozenset()
