@@ -191,7 +191,9 @@ class StartConsent:
     """
 
     def __init__(self, kernel: Kernel, approver: Approver, start: Callable[[], None]) -> None:
-        self._kernel, self._approver, self._start = kernel, approver, start
+        self._kernel = kernel
+        self._approver = approver
+        self._start = start
 
     def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
         """Ask on behalf of a cell; call ``go_on`` once that is decided."""

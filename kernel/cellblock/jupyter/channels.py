@@ -40,7 +40,8 @@ KINDS = {
 _LINGER_MS = 1_000
 #: Milliseconds for which a subscriber may take nothing of what is sent before the OS kernel cuts it
 #: off (TCP_USER_TIMEOUT, tcp(7)), and messages that may wait for one where it does not (ipc).
-_STALLED_MS, _STALLED_MESSAGES = 120_000, 100_000
+_STALLED_MS = 120_000
+_STALLED_MESSAGES = 100_000
 #: Bytes in one frame from a front end; a guest could be sent a tenth of it (``wire.frames``).
 _LONGEST_FRAME = 256 << 20
 
@@ -62,7 +63,8 @@ def read_connection(path: Path) -> Connection:
     wrong = ""
     try:
         info = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        key, scheme = info.get("key", ""), str(info.get("signature_scheme", "hmac-sha256"))
+        key = info.get("key", "")
+        scheme = str(info.get("signature_scheme", "hmac-sha256"))
         method, _, digest = scheme.partition("-")
         if not isinstance(key, str):
             wrong = "its key is not text"
@@ -82,7 +84,8 @@ def bind(context: zmq.Context[Any], connection: Connection) -> dict[str, zmq.Soc
 
     Raises ``StartError``.
     """
-    info, chosen = connection.info, dict[str, int]()
+    info = connection.info
+    chosen = dict[str, int]()
     sockets: dict[str, zmq.Socket[bytes]] = {}
     try:
         for name, kind in KINDS.items():
@@ -119,7 +122,8 @@ def _socket(context: zmq.Context[Any], kind: int, info: dict[str, Any]) -> zmq.S
 
 
 def _bind(sock: zmq.Socket[bytes], info: dict[str, Any], port: int) -> int:
-    transport, ip = info.get("transport", "tcp"), info.get("ip", "127.0.0.1")
+    transport = info.get("transport", "tcp")
+    ip = info.get("ip", "127.0.0.1")
     if transport == "tcp" and port == 0:
         return int(sock.bind_to_random_port(f"tcp://{ip}"))
     if transport == "tcp":
@@ -147,7 +151,8 @@ MARK_EVERY = 256 << 10
 #: Bytes that a message costs in a queue, whatever is in it.
 OVERHEAD = 1_000
 #: Bytes that may wait before the guest has to, and that may be left when it goes on.
-HIGH, LOW = 16 << 20, 8 << 20
+HIGH = 16 << 20
+LOW = 8 << 20
 #: Seconds between looks at what is left.
 LOOK = 0.005
 #: Seconds for which front ends may take nothing before the guest goes on without them.
@@ -210,7 +215,9 @@ class Backpressure:
     def __init__(
         self, reactor: ZmqReactor, queue: IopubQueue, hold: Callable[[bool], None]
     ) -> None:
-        self._reactor, self._queue, self._hold = reactor, queue, hold
+        self._reactor = reactor
+        self._queue = queue
+        self._hold = hold
         #: Since when the guest is held and nothing was taken, and what was left then.
         self._since: float | None = None
         self._least = 0
@@ -226,9 +233,11 @@ class Backpressure:
     def _look(self) -> None:
         if self._since is None:
             return
-        waiting, now = self._queue.waiting(), time.monotonic()
+        waiting = self._queue.waiting()
+        now = time.monotonic()
         if waiting < self._least:
-            self._since, self._least = now, waiting
+            self._since = now
+            self._least = waiting
         if waiting <= LOW:
             self._since = None
             self._hold(False)
@@ -273,7 +282,8 @@ class CaptureEchoes:
         self._identities: list[bytes] = []
         self._capturing: set[str] = set()
         #: Messages that are still to come, and whether any came.
-        self._due, self._heard = 0, False
+        self._due = 0
+        self._heard = False
         self._answer: Callable[[], None] | None = None
         self._timer: ZmqTimer | None = None
         #: Who was waited for and sent none: not every front end does.
@@ -281,7 +291,9 @@ class CaptureEchoes:
 
     def begin(self, request: Message) -> None:
         """Count for another cell: a widget captures the output of one request."""
-        self._identities, self._due, self._heard = request.identities, 0, False
+        self._identities = request.identities
+        self._due = 0
+        self._heard = False
         self._capturing.clear()
         # Front ends that people look at name the cell; their sends take no wake-ups.
         if "cellId" in request.metadata:
@@ -309,14 +321,17 @@ class CaptureEchoes:
         """Count a message from a front end."""
         if message.kind != "comm_msg" or message.identities != self._identities:
             return
-        self._due, self._heard = self._due - 1, True
-        answer, self._answer = self._answer, None
+        self._due = self._due - 1
+        self._heard = True
+        answer = self._answer
+        self._answer = None
         if answer is not None and self._timer is not None:
             self._timer.cancel()
             self.answer(answer)
 
     def _give_up(self) -> None:
-        answer, self._answer = self._answer, None
+        answer = self._answer
+        self._answer = None
         if not self._heard:
             self._silent = self._identities
         if answer is not None:
@@ -337,7 +352,8 @@ class Channels:
     def __init__(
         self, sockets: dict[str, zmq.Socket[bytes]], codec: MessageCodec, reactor: ZmqReactor
     ) -> None:
-        self._sockets, self._codec = sockets, codec
+        self._sockets = sockets
+        self._codec = codec
         self.iopub = IopubQueue(sockets["iopub"])
         self.echoes = CaptureEchoes(reactor)
         self._said_starting = False
@@ -381,7 +397,8 @@ class Channels:
         self, channel: str, kind: str, content: Any, parent: Message, *, metadata: Any = None
     ) -> str:
         """Send to the front end that ``parent`` came from; return the message's id."""
-        msg_id, to = self._codec.new_id(), parent.identities
+        msg_id = self._codec.new_id()
+        to = parent.identities
         frames = self._codec.compose(
             kind, content, parent=parent, identities=to, metadata=metadata, msg_id=msg_id
         )

@@ -39,9 +39,12 @@ class Options:
         ipykernel: IPKernelOptions,
         warm: bool = False,
     ) -> None:
-        self.connection_file, self.policy = connection_file, policy
-        self.allow_unsafe, self.inputs = allow_unsafe, inputs
-        self.ipykernel, self.warm = ipykernel, warm
+        self.connection_file = connection_file
+        self.policy = policy
+        self.allow_unsafe = allow_unsafe
+        self.inputs = inputs
+        self.ipykernel = ipykernel
+        self.warm = warm
 
 
 def parse(argv: list[str]) -> Options:
@@ -51,7 +54,10 @@ def parse(argv: list[str]) -> Options:
     ignored might have been a restriction. Options of ipykernel's are known.
     """
     values: dict[str, str] = {}
-    allow, warm, rest, others = False, False, list(argv), list[str]()
+    allow = False
+    warm = False
+    rest = list(argv)
+    others = list[str]()
     while rest:
         word = rest.pop(0)
         name, _, value = word.partition("=")
@@ -72,7 +78,8 @@ def parse(argv: list[str]) -> Options:
         raise SystemExit(f"cellblock: {error}\n{USAGE}") from None
     if "-f" not in values:
         raise SystemExit(USAGE)
-    policy, inputs = values.get("--policy", "safe"), values.get("--input", "")
+    policy = values.get("--policy", "safe")
+    inputs = values.get("--input", "")
     return Options(
         values["-f"], policy, allow_unsafe=allow, inputs=inputs, ipykernel=ipykernel, warm=warm
     )

@@ -88,7 +88,8 @@ class EarlyZygote:
 
     def settle(self, due: Wrapping | None) -> None:
         """Keep the zygote if it was started in what is ``due``; else end it, and start another."""
-        words, self._due = words_of(due), due
+        words = words_of(due)
+        self._due = due
         if self._words is None or self._words != words:
             self.end()
             self._words = words
@@ -101,32 +102,38 @@ class EarlyZygote:
 
     def take(self) -> Zygote:
         """Return the zygote; another one if it is taken or was not started. Raises OSError."""
-        zygote, self._zygote = self._zygote, None
+        zygote = self._zygote
+        self._zygote = None
         return zygote or spawn.start(self._due)
 
     def take_ahead(self, prepare: Prepare) -> Standing | None:
         """Return the zygote that was told a policy, if that was just this."""
-        ahead, self.ahead = self.ahead, None
+        ahead = self.ahead
+        self.ahead = None
         return None if ahead is None else ahead.take(prepare)
 
     def take_worker(self) -> Started | None:
         """Return the worker of the operator's tools, if it was started and is not taken."""
-        worker, self.worker = self.worker, None
+        worker = self.worker
+        self.worker = None
         return worker
 
     def end(self) -> None:
         """End the zygote and the worker, if they were started and are not taken."""
         if (worker := self.take_worker()) is not None:
             worker.drop()
-        ahead, self.ahead = self.ahead, None
+        ahead = self.ahead
+        self.ahead = None
         if ahead is not None:
             ahead.end()
-        zygote, self._zygote = self._zygote, None
+        zygote = self._zygote
+        self._zygote = None
         if zygote is not None:
             spawn.drop(*zygote)
 
     def remember(self) -> None:
         """Keep the command for the next kernel, once; what was the same twice counts as sure."""
-        cache, self._cache = self._cache, None
+        cache = self._cache
+        self._cache = None
         if cache is not None and self._words is not None and self._words == words_of(self._due):
             cache.keep(self._words)

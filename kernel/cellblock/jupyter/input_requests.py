@@ -79,7 +79,8 @@ class InputRequests:
         def cancel() -> None:
             self._waiting = [one for one in self._waiting if one is not question]
             if self._open is question:
-                self._open, self._id = None, ""
+                self._open = None
+                self._id = ""
                 self._send_next()
 
         return cancel if self._ask(question) else None
@@ -111,12 +112,14 @@ class InputRequests:
             return
         if reply.parent.get("msg_id", self._id) not in {self._id, one.cell.header.get("msg_id")}:
             return
-        self._open, self._id = None, ""
+        self._open = None
+        self._id = ""
         value = reply.content.get("value")
         one.on_answer(value[:LONGEST_ANSWER] if isinstance(value, str) else "")
         self._send_next()
 
     def cancel(self) -> None:
         """Cancel all questions."""
-        self._open, self._id = None, ""
+        self._open = None
+        self._id = ""
         self._waiting.clear()

@@ -79,7 +79,8 @@ class Shell:
     """
 
     def __init__(self, number: int, outputs: Outputs) -> None:
-        self.number, self.outputs = number, outputs
+        self.number = number
+        self.outputs = outputs
         self.queue: deque[Message] = deque()
         #: The request that is being answered.
         self.current: Message | None = None
@@ -237,7 +238,8 @@ class Kernel(Front):
 
     def on_awaits(self) -> None:
         """Have comm messages taken up that came before the running cell began to await."""
-        waiting, self._main.queue = self._main.queue, deque()
+        waiting = self._main.queue
+        self._main.queue = deque()
         for message in waiting:
             shell = self._beside_main() if self._goes_beside(message) else self._main
             shell.queue.append(message)
@@ -296,7 +298,8 @@ class Kernel(Front):
 
     def _create_subshell(self) -> str:
         self._made_subshells += 1
-        name, shell = str(uuid.uuid4()), Shell(self._made_subshells, self.outputs.beside())
+        name = str(uuid.uuid4())
+        shell = Shell(self._made_subshells, self.outputs.beside())
         self._subshells[name] = self._shells[shell.number] = shell
         self._tell_subshells()
         return name
@@ -373,7 +376,8 @@ class Kernel(Front):
         self._finish(shell)
 
     def _finish(self, shell: Shell) -> None:
-        message, shell.current = shell.current, None
+        message = shell.current
+        shell.current = None
         self.channels.status("idle", message)
         if shell.is_beside and self._main.current is not None:
             self.channels.status("busy", self._main.current)  # as in ``_is_for_lab``
@@ -511,7 +515,8 @@ class Kernel(Front):
         return True
 
     def _abort_queued(self, shell: Shell) -> None:
-        waiting, shell.queue = shell.queue, deque()
+        waiting = shell.queue
+        shell.queue = deque()
         for message in waiting:
             if message.kind != "execute_request":
                 shell.queue.append(message)
@@ -689,12 +694,15 @@ def _unknown_subshell(named: object) -> dict[str, Any]:
 def cell_of(message: Message) -> ExecuteRequest:
     """Return the cell of an ``execute_request``; code that is not text runs as none."""
     content = message.content
-    silent, sent = bool(content.get("silent", False)), content.get("code")
+    silent = bool(content.get("silent", False))
+    sent = content.get("code")
     code = sent if isinstance(sent, str) else ""
     given = content.get("user_expressions")
-    cell, gone = message.metadata.get("cellId"), message.metadata.get("deletedCells")
+    cell = message.metadata.get("cellId")
+    gone = message.metadata.get("deletedCells")
     deleted = gone if isinstance(gone, list) else ()
-    expressions, room = dict[str, str](), LONGEST_EXPRESSIONS
+    expressions = dict[str, str]()
+    room = LONGEST_EXPRESSIONS
     for name, text in islice(given.items() if isinstance(given, dict) else (), MOST_EXPRESSIONS):
         if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= room:
             expressions[name] = text

@@ -114,7 +114,8 @@ def _with_launch(config: SessionConfig, options: Options) -> SessionConfig:
 
     They are not told what the session is called where that names a folder which they can't see.
     """
-    given, plan = options.ipykernel, config.prepare.plan
+    given = options.ipykernel
+    plan = config.prepare.plan
     session = os.environ.get(SESSION_NAME, "")
     if (path := Path(session)).is_absolute() and not can_see(plan, str(path.parent)):
         session = ""
@@ -168,7 +169,8 @@ def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
 
     That is one of the same connection file, which a restart keeps, or of the same notebook.
     """
-    prepare, scratch = config.prepare, config.scratch
+    prepare = config.prepare
+    scratch = config.scratch
     if not prepare.plan.layers:
         return config
     names = [f"connection {os.path.realpath(options.connection_file)}"]

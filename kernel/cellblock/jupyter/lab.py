@@ -119,7 +119,8 @@ class Lab:
     """Speaks with the extensions of a kernel's front ends."""
 
     def __init__(self, kernel: LabKernel, reactor: ZmqReactor) -> None:
-        self._kernel, self._reactor = kernel, reactor
+        self._kernel = kernel
+        self._reactor = reactor
         self._comms: dict[str, LabComm] = {}
         #: What was said of the last cells, by number; those of which more is to be said.
         self._cells: dict[int, dict[str, Any]] = {}
@@ -136,7 +137,8 @@ class Lab:
         self._refreshes: list[tuple[LabComm, str]] = []
         #: What may have changed since it was told, and whether it is told soon.
         self._due: set[str] = set()
-        self._flushes, self._next_views = False, 0.0
+        self._flushes = False
+        self._next_views = 0.0
         #: When the next check may begin, and whether one waits for that.
         self._next_check = 0.0
         self._checks = False
@@ -201,7 +203,8 @@ class Lab:
         return False
 
     def _open(self, name: str, message: Message) -> None:
-        secret, guests = read_secret(message.content.get("data")), self._kernel.outputs.open_comms
+        secret = read_secret(message.content.get("data"))
+        guests = self._kernel.outputs.open_comms
         if isinstance(secret, str):
             self._close(name, secret)
             return
@@ -279,7 +282,8 @@ class Lab:
     def _on_changes(self) -> None:
         """Tell what is staged now; at once, where somebody waits for it."""
         self._say("changes")
-        waiting, self._refreshes = self._refreshes, []
+        waiting = self._refreshes
+        self._refreshes = []
         if waiting:
             self._tell_views()
         for comm, number in waiting:
@@ -325,9 +329,11 @@ class Lab:
 
     def _tell_events(self) -> None:
         """Tell of cells and calls that began or ended since: of a cell's calls before its end."""
-        changed, self._changed_cells = self._changed_cells, set()
+        changed = self._changed_cells
+        self._changed_cells = set()
         cells = [self._cells[number] for number in sorted(changed) if number in self._cells]
-        calls, self._calls = self._calls, {}
+        calls = self._calls
+        self._calls = {}
         self._running.difference_update(calls)
         self._running |= {number for number, call in calls.items() if call["state"] == "running"}
         events = [("cell", cell) for cell in cells if cell["state"] == "running"]
@@ -336,7 +342,8 @@ class Lab:
         for comm in self._comms.values():
             for kind, fields in events:
                 self._tell(comm, kind, fields)
-        untold, self._untold = self._untold, {}
+        untold = self._untold
+        self._untold = {}
         for record in untold.values():  # next time, as far as there is room
             self._on_call(record)
 
@@ -344,7 +351,8 @@ class Lab:
         """Tell what may have changed, to all who do not know it yet."""
         if not self._comms:
             return
-        due, self._due = self._due, set()
+        due = self._due
+        self._due = set()
         self._next_views = time.monotonic() + _GATHER_VIEWS
         views = {
             "state": self._state,
@@ -438,7 +446,8 @@ class Lab:
 
     def _answer(self, comm: LabComm, answer: Answer) -> None:
         """Answer the question that stands, or say why that is none of its answers."""
-        one, problem = self._kernel.question, ""
+        one = self._kernel.question
+        problem = ""
         if one is None or one.id != answer.id:
             problem = "this question is not asked any more"
         elif comm.identities != one.cell.identities:
@@ -462,7 +471,8 @@ class Lab:
         if kernel.session is None:
             self._done(comm, asked.id, "nothing runs yet")
             return False
-        count, outputs = kernel.execution_count, kernel.outputs
+        count = kernel.execution_count
+        outputs = kernel.outputs
         request = ExecuteRequest(code=asked.cell, execution_count=count, store_history=False)
 
         def ended(outcome: Outcome) -> None:
@@ -524,7 +534,8 @@ class Lab:
 
     def _state(self) -> dict[str, Any]:
         views = self._kernel.views
-        policy, told = views.in_force, None
+        policy = views.in_force
+        told = None
         if policy is not None:
             digest = paths.without_scratch(policy, Path(views.scratch)).digest()
             told = {"name": visible(views.name), "mode": policy.mode, "digest": digest}
@@ -541,7 +552,8 @@ class Lab:
 
     def _in_force(self) -> list[dict[str, str]]:
         views = self._kernel.views
-        policy, known = views.in_force, self._enforced
+        policy = views.in_force
+        known = self._enforced
         if policy is None:
             return []
         of = policy, views.enforcement
@@ -571,7 +583,8 @@ class Lab:
         self._checks = False
         waiting = [comm for comm in self._comms.values() if comm.check is not None]
         for comm in waiting[:1]:
-            asked, comm.check = comm.check, None
+            asked = comm.check
+            comm.check = None
             began = time.monotonic()
             if asked is not None:
                 self._tell_findings(comm, asked)

@@ -82,7 +82,8 @@ class StagedChanges:
         #: Digests of files as they were when they were read.
         self._known: dict[str, tuple[State, str]] = {}
         #: When the next list may be made, and whether one is to be.
-        self._next, self._waits = 0.0, False
+        self._next = 0.0
+        self._waits = False
 
     def words(self) -> dict[str, Any]:
         """Return what a front end is told: the list that was made last."""
@@ -154,7 +155,8 @@ class StagedChanges:
 
     def _digests(self, staged: Staged, found: Sequence[Change]) -> dict[str, str]:
         """Return the digests of what can be kept, reading only what is not known as it is."""
-        digests, room = dict[str, str](), _MOST_READ
+        digests = dict[str, str]()
+        room = _MOST_READ
         for one in found[:MOST_FILES]:
             if one.why_not or one.kind == "deleted" or (one.size or 0) > room:
                 continue
@@ -180,7 +182,8 @@ class StagedChanges:
     def diff(self, path: str) -> str:
         """Return how a listed file differs. Raises ChangesError."""
         one = self._listing
-        change, staged = one.changes.get(path), one.staged
+        change = one.changes.get(path)
+        staged = one.staged
         if change is None or staged is None:
             raise ChangesError(_no_such(path))
         text = visible_lines(staged.diff(change, one.digests.get(change.name, "")).text)
@@ -189,7 +192,8 @@ class StagedChanges:
 
     def keep(self, paths: Sequence[str], digest: str, done: Callable[[str, str], None]) -> None:
         """Keep listed files, or all that can be; ``done`` gets a problem, or what was done."""
-        one, audit = self._listing, self._audit
+        one = self._listing
+        audit = self._audit
         try:
             staged, chosen = self._agreed(paths, digest)
         except ChangesError as error:
@@ -210,7 +214,9 @@ class StagedChanges:
 
     def _agreed(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
         """Return what may be kept, once that is on the audit log. Raises ChangesError."""
-        one, audit, staged = self._listing, self._audit, self._views.listable()
+        one = self._listing
+        audit = self._audit
+        staged = self._views.listable()
         if self._keep.runs:
             raise ChangesError("something is being kept: wait for that")
         chosen = self._chosen(paths)
@@ -218,17 +224,16 @@ class StagedChanges:
         now = [] if staged is None else staged.changes([each.name for each in chosen])
         if staged is None or not digest or digest != one.digest or not set(chosen) <= set(now):
             raise ChangesError("it is not what was shown any more: look again")
-        wanted, decision = (
-            of_keeping(chosen, one.digests, paths),
-            Decision(scope="once", asked=True),
-        )
+        wanted = of_keeping(chosen, one.digests, paths)
+        decision = Decision(scope="once", asked=True)
         if why := str(audit.barred() or "") or audit.approved(wanted, decision):
             raise ChangesError(why)
         return staged, chosen
 
     def _chosen(self, paths: Sequence[str]) -> list[Change]:
         """Return listed changes that can be kept. Raises ChangesError for one that can't."""
-        one, chosen = self._listing, []
+        one = self._listing
+        chosen = []
         for path in dict.fromkeys(paths):
             change = one.changes.get(path)
             if change is None:

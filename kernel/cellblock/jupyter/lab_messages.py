@@ -179,8 +179,10 @@ class LabComm:
     """One comm, as the front end that opened it knows it; ``secret`` is theirs and the host's."""
 
     def __init__(self, name: str, secret: bytes, identities: list[bytes]) -> None:
-        self.name, self.identities = name, identities
-        self._secret, self._number = secret, 0
+        self.name = name
+        self.identities = identities
+        self._secret = secret
+        self._number = 0
         #: What it was told last, by kind: the same is not told twice.
         self.told: dict[str, Any] = {}
         #: The question that it was told of.
@@ -214,7 +216,8 @@ def read_secret(data: Any) -> bytes | str:
 
 def finding_words(findings: Iterable[Finding], code: str) -> list[dict[str, Any]]:
     """Return findings as an editor takes them: lines from 1, columns in UTF-16 code units."""
-    lines, told = LINE_END.split(code), list[dict[str, Any]]()
+    lines = LINE_END.split(code)
+    told = list[dict[str, Any]]()
     for one in findings:
         line = max(1, min(one.line, len(lines)))
         text = lines[line - 1]
@@ -242,7 +245,8 @@ def _units(text: str, column: int) -> int:
 
 def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
     """Return what is told of a cell: that it runs, or how it ended and what it took."""
-    request, outcome = cell.request, cell.outcome
+    request = cell.request
+    outcome = cell.outcome
     usage = None if outcome is None else outcome.usage
     calls = None if outcome is None else outcome.tool_calls
     return {

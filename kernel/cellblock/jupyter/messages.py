@@ -95,7 +95,8 @@ class MessageCodec:
     """Reads and writes messages for one connection's key."""
 
     def __init__(self, key: bytes, digest: str = "sha256") -> None:
-        self._key, self._digest = key, digest
+        self._key = key
+        self._digest = digest
         self._session = uuid.uuid4().hex
         self._serial = itertools.count()
         self._seen: dict[bytes, None] = {}
@@ -108,7 +109,8 @@ class MessageCodec:
             start = frames.index(DELIMITER)
         except ValueError:
             raise MessageError("no delimiter") from None
-        signature, parts = frames[start + 1 : start + 2], frames[start + 2 :]
+        signature = frames[start + 1 : start + 2]
+        parts = frames[start + 2 :]
         if len(parts) < _PARTS - 1 or not signature:
             raise MessageError("too few frames")
         self._check(signature[0], parts[: _PARTS - 1])
@@ -239,7 +241,8 @@ def history_entries(store: History, content: dict[str, Any]) -> list[Any]:
         case "tail":
             found = store.tail(count, raw=raw)
         case "range":
-            start, stop = _number(content.get("start")) or 0, _number(content.get("stop"))
+            start = _number(content.get("start")) or 0
+            stop = _number(content.get("stop"))
             found = store.range(_number(content.get("session")) or 0, start, stop, raw=raw)
         case "search":
             pattern = str(content.get("pattern") or "*")[:_LONGEST_PATTERN]

@@ -58,7 +58,8 @@ def prepare(policy: str, named: str) -> SessionConfig | PolicyError | BackendErr
         scratch = make_scratch()
     except StartError as failure:
         return failure
-    folder, project = Path(scratch), Path.cwd()
+    folder = Path(scratch)
+    project = Path.cwd()
     try:
         options = SessionOptions(
             policy, project, folder, allow_unsafe=True, asks=True, stages_home=True
@@ -132,7 +133,8 @@ def prove_later(reactor: Reactor, config: SessionConfig, look: Callable[[], bool
 
 def make_now(session: Prepare) -> None:
     """Make what is stale, and wait for that."""
-    reactor, running = ZmqReactor(), set[str]()
+    reactor = ZmqReactor()
+    running = set[str]()
 
     def ended(target: str) -> None:
         running.discard(target)

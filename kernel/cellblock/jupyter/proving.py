@@ -169,7 +169,8 @@ def main() -> None:
 
     Arguments: the process that is waiting, with which this one ends, and the project.
     """
-    host, project = int(sys.argv[1]), Path(sys.argv[2])
+    host = int(sys.argv[1])
+    project = Path(sys.argv[2])
     spawn.end_with_host(host)
     os.nice(19)
     policy = from_values(json.load(sys.stdin))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 #: As plain numbers: zmq's own flags take microseconds to be combined.
-_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+_IN = int(zmq.POLLIN)
+_OUT = int(zmq.POLLOUT)
 #: Cancelled timers that are kept, however few others there are.
 _MOST_CANCELLED = 64
 #: Seconds for which an event is polled for busily: that costs no more than to sleep and be woken.
@@ -117,8 +118,10 @@ class ZmqReactor:
 
     def _ready(self, due: int | None) -> list[tuple[Any, int]]:
         """Return what is ready, within ``due`` milliseconds."""
-        poll, clock = self._poller.poll, time.perf_counter
-        expecting, self._expecting = self._expecting, False
+        poll = self._poller.poll
+        clock = time.perf_counter
+        expecting = self._expecting
+        self._expecting = False
         if not expecting:
             return poll(due)
         began = now = clock()
@@ -148,7 +151,8 @@ class ZmqReactor:
             if wait > 0:
                 return int(wait * 1000) + 1
             heapq.heappop(timers)
-            action, timer.action = timer.action, None
+            action = timer.action
+            timer.action = None
             _attempt(action)
         # A timer may have stopped the loop: then there is nothing to wait for.
         return None if self._running else 0

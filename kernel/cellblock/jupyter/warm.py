@@ -142,7 +142,8 @@ def launched(
         if not (launch := _received(reactor, control)):
             sys.exit(0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        arguments, environment = launch["arguments"], launch["environment"]
+        arguments = launch["arguments"]
+        environment = launch["environment"]
         os.chdir(launch["folder"])
         if _is_read_early(environment) or code != _code():
             unused.close()

@@ -50,7 +50,8 @@ def allowing(
     if not block:
         return Allowing()
     to = "To raise it" if raises else "To allow it"
-    shown, extends = clip(visible(file), _MAX_FILE), base_of(file)
+    shown = clip(visible(file), _MAX_FILE)
+    extends = base_of(file)
     add = f"`cellblock policy add {shlex.quote(shown) if shown else ANY_FILE} 'LINES'`"
     if extends:
         preset = "" if extends == "safe" else f"--extends {extends} "
@@ -71,7 +72,8 @@ def allowing(
 
 def in_a_line(lines: Sequence[str], file: str, *, is_operators: bool = False) -> str:
     """Return the command that allows it, and whose it is, for those who see one line."""
-    block, extends = merged(lines), base_of(file)
+    block = merged(lines)
+    extends = base_of(file)
     if not block:
         return ""
     shown = clip(visible(file), _MAX_FILE)

@@ -38,7 +38,8 @@ USAGE_JSON = "application/vnd.cellblock.usage+json"
 
 #: Columns that a policy's name, or a finding's subject, is given.
 NAME_COLUMNS: Final = 40
-_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+_RED = "\x1b[31m"
+_PLAIN = "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +395,8 @@ def problem(  # the parts of a PolicyError, in its order
 
     ``also`` are further problems of the same file, a text each.
     """
-    lines, body = wrap(title), list[str]()
+    lines = wrap(title)
+    body = list[str]()
     if detail:
         lines += wrap(plain(detail), indent="  ")
         body.append(paragraph(prose(detail)))

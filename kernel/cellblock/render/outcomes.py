@@ -114,7 +114,8 @@ def reason(finding: Finding) -> str:
 
 def remedies(findings: Sequence[Finding]) -> list[str]:
     """Return each finding's remedy, empty where an earlier finding has the same."""
-    seen, shown = set[str](), []
+    seen = set[str]()
+    shown = []
     for text in (finding.remedy for finding in findings):
         first = text.partition(" ")[0]
         # Names and acronyms keep their case.
@@ -126,7 +127,8 @@ def remedies(findings: Sequence[Finding]) -> list[str]:
 
 def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
     """Return the lines of each finding's rewrite, none where an earlier finding has the same."""
-    texts, shown = [finding.rewrite for finding in findings], []
+    texts = [finding.rewrite for finding in findings]
+    shown = []
     for index, text in enumerate(texts):
         lines = [] if text in texts[:index] else text.split("\n")[:_MAX_REWRITE]
         shown.append([visible(line) for line in lines if line])
@@ -253,7 +255,8 @@ def denial(
     gap = " " * (COLUMNS - width(visible(title)) - width(policy))
     lines = [f"{visible(title)}{gap}{policy}"] if len(gap) > 1 else [*wrap(visible(title)), policy]
     drawn = groups[:_MAX_DRAWN]
-    rows, body = list(map(_row, drawn)), list[str]()
+    rows = list(map(_row, drawn))
+    body = list[str]()
     indent = max((width(row.place) for row in rows), default=0) + 4
     lines.append("")
     for number, row in enumerate(rows):
@@ -351,11 +354,13 @@ def refused_widget(
     ``file`` is the policy's file as it was named. ``known`` says that its module is allowed and
     only the model is not known.
     """
-    shown, kind = _of_title(module), _of_title(model)
+    shown = _of_title(module)
+    kind = _of_title(model)
     title = f"cellblock did not show a widget of {shown}"
     if known:
         why = f"{kind} is none of the widgets of {shown} that cellblock knows how to clean."
-        remedy, lines = "use one of ipywidgets' own, or show the value itself.", list[str]()
+        remedy = "use one of ipywidgets' own, or show the value itself."
+        lines = list[str]()
     else:
         why = f"{kind} brings a script of its own: {_RIGHTS}"
         remedy = "use one of ipywidgets' own, or a picture."
@@ -720,7 +725,8 @@ def refusal_sentence(
     refusal: Refusal, policy_name: str, file: str, *, is_operators: bool = False
 ) -> str:
     """Return reason and remedy for those who see nothing but an exception's message."""
-    lines, remedy = lines_to_write(refusal), _part(refusal.remedy.instead)
+    lines = lines_to_write(refusal)
+    remedy = _part(refusal.remedy.instead)
     if lines:
         instead = f" (or {remedy})" if remedy else ""
         command = in_a_line(lines, file, is_operators=is_operators)
@@ -744,7 +750,8 @@ def refusal_card(
     ``is_operators`` says that whoever reads it can't write to the policy's file.
     """
     title = f"cellblock stopped this: under policy {_part(policy_name)} {refusal.what}"
-    lines, body = wrap(title), list[str]()
+    lines = wrap(title)
+    body = list[str]()
     if refusal.asked:
         asked = f"It asked for {named(refusal.asked)}."
         lines += wrap(asked, indent="  ")

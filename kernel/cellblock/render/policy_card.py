@@ -82,7 +82,8 @@ def _gap_paragraphs(gaps: Sequence[Gap]) -> list[str]:
 
 def _unplaced_gaps(gaps: Sequence[Gap]) -> tuple[list[str], list[str]]:
     """Return gaps under the names of their fields, as lines and in HTML."""
-    lines, body = list[str](), list[str]()
+    lines = list[str]()
+    body = list[str]()
     for field in dict.fromkeys(gap.capability for gap in gaps):
         own = [gap for gap in gaps if gap.capability == field]
         first, *rest = _gap_lines(own, " " * _VALUE_COLUMN)
@@ -106,10 +107,13 @@ def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
     A single gap is the title; of more, the title says that there are some.
     """
     symbol, color = _sign(gaps, backend)
-    title, rows = _gaps_title(gaps, backend), gaps
+    title = _gaps_title(gaps, backend)
+    rows = gaps
     if len(gaps) == 1 and backend != _NO_BACKEND:
-        title, rows = f"On this machine {visible(gaps[0].consequence)}", ()
-    lines, body = wrap(f"{'✗ ' if backend == _NO_BACKEND else ''}{title}"), list[str]()
+        title = f"On this machine {visible(gaps[0].consequence)}"
+        rows = ()
+    lines = wrap(f"{'✗ ' if backend == _NO_BACKEND else ''}{title}")
+    body = list[str]()
     for gap in rows:
         lines += wrap(c.plain(gap.consequence), indent="  ", hanging="    ")
         body.append(c.paragraph(c.prose(gap.consequence), tight=True))
@@ -275,7 +279,8 @@ def policy_table(
         title = f"Policy {name}: in place on this machine, and not tried"
     head = [(key, str(policy_view[key])) for key in _HEAD[1:] if key in policy_view]
     lines = wrap(title) + wrap(", ".join(f"{key}: {value}" for key, value in head))
-    rows, more = list[tuple[str, str, str]](), list[tuple[str, str, str]]()
+    rows = list[tuple[str, str, str]]()
+    more = list[tuple[str, str, str]]()
     by_name = {e.capability: e for e in enforcement}
     special = {*before, *(gap.capability for gap in gaps)}
     fields = _rows(policy_view, special)
@@ -412,7 +417,8 @@ class Change:
     @property
     def words(self) -> str:
         """The change in words: ``without numpy``, ``60 s → 10 s``."""
-        before, after = self.before, self.after
+        before = self.before
+        after = self.after
         gone, more = _entries(before, after)
         if gone and not more:
             return f"without {_value_words(self.field, gone)}"
@@ -436,7 +442,8 @@ def narrowed(
     title = _NARROWER if changes else _UNCHANGED
     state = _GUESTS[guest] + (f" Not kept: {', '.join(lost)}." if lost else "")
     notes = [note for note in (state, _FOR_GOOD if changes else "") if note]
-    lines, body = wrap(title), list[str]()
+    lines = wrap(title)
+    body = list[str]()
     for one in changes:
         lines += _field_lines(one.field, one.words)
         name = c.code(one.field)

@@ -92,7 +92,10 @@ def _budget_json(budgets: Mapping[str, Budget] | None) -> dict[str, Any]:
 # --- %tools: what cells may call on the host ----------------------------------------------------
 
 #: Numbers of ``inspect.Parameter.kind``.
-_POSITIONAL_ONLY, _REST, _NAMED, _NAMED_REST = 0, 2, 3, 4
+_POSITIONAL_ONLY = 0
+_REST = 2
+_NAMED = 3
+_NAMED_REST = 4
 _LONGEST_LINE: Final = 300
 _NO_TOOLS: Final = "There are no tools: the policy names none, and grants no operation."
 _HOW_TOOLS: Final = "They run on the host. name? shows more; what fails raises ToolError."
@@ -141,7 +144,8 @@ def signature(tool: Tool) -> str:
 
 
 def _parameters(parameters: Sequence[Parameter]) -> Iterator[str]:
-    before, starred = -1, False
+    before = -1
+    starred = False
     for one in parameters:
         if before == _POSITIONAL_ONLY != one.kind:
             yield "/"
@@ -174,7 +178,8 @@ def templates(known: Mapping[str, Template], name: str = "") -> Bundle:
     data: dict[str, Any] = {}
     if name in known:
         shown = [known[name]]
-        title, doc = f"Template {shown[0].name}", shown[0].doc
+        title = f"Template {shown[0].name}"
+        doc = shown[0].doc
         schema = json.dumps(shown[0].schema, indent=2, ensure_ascii=False)[:MOST_SCHEMA]
         text = visible_lines(schema)
         style = "margin:8px 0 0;white-space:pre-wrap"
@@ -253,7 +258,8 @@ def usage(
     if not chosen:
         note = "No cell has ended yet." if not rows else f"No such cell. {_HOW_USAGE}"
         return {"text/plain": note}
-    wall, cpu = duration(totals.wall_seconds), duration(totals.cpu_seconds)
+    wall = duration(totals.wall_seconds)
+    cpu = duration(totals.cpu_seconds)
     title = f"Usage: {count(totals.cells, 'cell')}, {wall} wall, {cpu} cpu"
     notes = _budget_lines(budgets)
     return c.make_card(
@@ -335,7 +341,8 @@ def ports(rows: Sequence[PortRow], *, is_any: bool) -> Bundle:
         return kept_note(why)
     listening = sum(row.listens for row in rows)
     title = f"Ports: {count(len(rows), 'port')} open, {listening} with a server"
-    lines, body = [title], list[list[str]]()
+    lines = [title]
+    body = list[list[str]]()
     for row in rows:
         state = _LISTENS if row.listens else _SILENT
         lines.append(f"  {row.number:>5}  {row.url}  {state}")
@@ -527,11 +534,15 @@ def changes(
     if not kept:
         title = "Cells wrote no file that can be kept: yours are as they were"
     whole = f"`cellblock changes diff {session}`"
-    lines, body, left = [title], [], _DIFF_CHARACTERS
+    lines = [title]
+    body = []
+    left = _DIFF_CHARACTERS
     for row in rows:
-        name, details = clip(visible(row.name), COLUMNS), row.details
+        name = clip(visible(row.name), COLUMNS)
+        details = row.details
         diff = visible_lines(row.diff)
-        is_shown, unshown = bool(diff) and len(diff) <= left, ""
+        is_shown = bool(diff) and len(diff) <= left
+        unshown = ""
         if not is_shown:
             unshown = f" · its lines are not shown: see {whole}"
         elif row.cut:
@@ -590,9 +601,11 @@ def settled_changes(rows: Sequence[ChangeRow], *, kept: bool) -> Bundle:
     title = f"Kept {count(len(rows), 'file')}: the project has what the cells wrote"
     if not kept:
         title = f"Dropped {count(len(rows), 'file')}: cells see them until this kernel ends"
-    lines, body = [title], []
+    lines = [title]
+    body = []
     for row in rows[:CHANGES]:
-        name, details = clip(visible(row.name), COLUMNS), row.details
+        name = clip(visible(row.name), COLUMNS)
+        details = row.details
         lines.append(f"  {row.kind:8} {name}  {details}")
         muted = c.element("span", f" {row.kind} · {details}", style=f"color:{c.MUTED}")
         body.append(c.paragraph(c.code(name), muted, tight=True))
@@ -638,7 +651,8 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
         notes.append("There are more files than are looked at: write fewer, or name them closer.")
     paths = [clip(visible(one.path), _FILE_COLUMNS) for one in files[:_FILES]]
     column = max(map(width, paths), default=0)
-    lines, body = [title], []
+    lines = [title]
+    body = []
     for path, one in zip(paths, files, strict=False):
         about = size(one.size_bytes), one.content_type
         lines.append(f"  {path}{' ' * (column - width(path))}  {'  '.join(about)}")

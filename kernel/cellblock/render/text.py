@@ -173,7 +173,8 @@ def pieces(word: str, columns: int) -> Iterator[str]:
         wide = _char_width(char)
         if used + wide > columns and index > start:
             yield word[start:index]
-            start, used = index, 0
+            start = index
+            used = 0
         used += wide
     yield word[start:]
 
@@ -190,12 +191,14 @@ def wrap(
     longest = max(8, columns - width(hanging))
     lines: list[str] = []
     for paragraph in text.split("\n"):
-        line, empty = hanging if lines else indent, True
+        line = hanging if lines else indent
+        empty = True
         for word in visible(paragraph).split():
             for piece in pieces(word, longest) if width(word) > longest else (word,):
                 if not empty and width(line) + 1 + width(piece) > columns:
                     lines.append(line)
-                    line, empty = hanging, True
+                    line = hanging
+                    empty = True
                 line += piece if empty else f" {piece}"
                 empty = False
         lines.append(line.rstrip())
@@ -232,7 +235,8 @@ def unified(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str
 
 
 def _hunk(old: Sequence[str], new: Sequence[str], blocks: Sequence[_Block]) -> Iterator[str]:
-    first, last = blocks[0], blocks[-1]
+    first = blocks[0]
+    last = blocks[-1]
     before = min(_AROUND, first.old)
     after = min(_AROUND, len(old) - last.old_end)
     spans = (
@@ -257,7 +261,8 @@ def _span(start: int, end: int) -> str:
 
 def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
     """Yield what differs, in order."""
-    start, ends = 0, (len(old), len(new))
+    start = 0
+    ends = (len(old), len(new))
     while start < min(ends) and old[start] == new[start]:
         start += 1
     while start < min(ends) and old[ends[0] - 1] == new[ends[1] - 1]:
@@ -276,7 +281,9 @@ def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
 
 def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
     """Return the places of the lines that stay; none where finding them takes too many steps."""
-    furthest, rows, steps = {1: 0}, list[dict[int, int]](), 0
+    furthest = {1: 0}
+    rows = list[dict[int, int]]()
+    steps = 0
     for edits in range(_MOST_EDITS):
         rows.append(dict(furthest))
         for diagonal in range(-edits, edits + 1, 2):
@@ -284,7 +291,8 @@ def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
             y = x - diagonal
             began = x
             while x < len(a) and y < len(b) and a[x] == b[y]:
-                x, y = x + 1, y + 1
+                x = x + 1
+                y = y + 1
             steps += 1 + x - began
             furthest[diagonal] = x
             if x >= len(a) and y >= len(b):
@@ -310,7 +318,8 @@ def _back(rows: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int
         diagonal = x - y
         began = _begin(rows[edits], diagonal, edits)
         while x > began:
-            x, y = x - 1, y - 1
+            x = x - 1
+            y = y - 1
             found.append((x, y))
         if edits:
             down = diagonal == -edits or (

@@ -53,7 +53,9 @@ class CellRun:
     """One cell, from its arrival to its reply: what it publishes, and what it is answered with."""
 
     def __init__(self, front: Front, request: ExecuteRequest, outputs: Outputs) -> None:
-        self._front, self.request, self._outputs = front, request, outputs
+        self._front = front
+        self.request = request
+        self._outputs = outputs
         #: Its number in the audit log, once it is decided about.
         self.number = 0
         self.count = request.execution_count
@@ -72,7 +74,8 @@ class CellRun:
 
     def start(self) -> None:
         """Echo the code, then run it."""
-        front, request = self._front, self.request
+        front = self._front
+        request = self.request
         if excess := exceeded_limit(request.code):
             front.audit.too_long(request.code, self.count)
             self._fail(*front.views.too_long(*excess))
@@ -113,7 +116,8 @@ class CellRun:
         """Show, above a session's first visible cell's output, what is not enforced here."""
         if self.request.silent:
             return
-        outputs, views = self._outputs, self._front.views
+        outputs = self._outputs
+        views = self._front.views
         if card := views.gaps_once():
             outputs.card(card)
         if views.notice:
@@ -137,7 +141,8 @@ class CellRun:
     def _explained(self, message: wire.Error) -> tuple[dict[str, Any], Refusal | None]:
         """Return an exception as it is published, and what the OS layer refused, if that is why."""
         error = gateway.clean_error(message.ename, message.evalue, message.traceback)
-        call, views = message.failed_call, self._front.views
+        call = message.failed_call
+        views = self._front.views
         refusal = views.refusal_of(call, self.request.code) if call is not None else None
         if refusal is not None:
             # Runners such as papermill show no more than this of an error.
@@ -154,7 +159,8 @@ class CellRun:
     # --- its end ------------------------------------------------------------------------------
 
     def _done(self, outcome: Outcome) -> None:
-        exports, self._ended = self._front.exports, True
+        exports = self._front.exports
+        self._ended = True
         none = self.request.silent or self.request.subshell > 0 or outcome.usage is None
         if none:
             self._finish(outcome)
@@ -165,7 +171,8 @@ class CellRun:
 
     def _look(self, outcome: Outcome, found: CellArtifacts | None = None) -> None:
         """Look at what the cell wrote where cells may keep folders locked; then finish."""
-        front, request = self._front, self.request
+        front = self._front
+        request = self.request
         look = front.views.look(request.code, self._began, reads=request.allow_stdin)
         if look is None or front.looks is None:
             self._finish(outcome, found)
@@ -178,7 +185,8 @@ class CellRun:
         found: CellArtifacts | None = None,
         written: Written | None = None,
     ) -> None:
-        views, self.outcome = self._front.views, outcome
+        views = self._front.views
+        self.outcome = outcome
         self._record_usage(outcome)
         if outcome.status in ("denied", "refused") and not self.request.silent:
             bound = Bindings(transform(self.request.code).source).bound
@@ -297,7 +305,10 @@ class Front(ABC):
     def __init__(
         self, outputs: Outputs, views: Views, audit: Audit, history: History | None = None
     ) -> None:
-        self.outputs, self.views, self.audit, self.history = outputs, views, audit, history
+        self.outputs = outputs
+        self.views = views
+        self.audit = audit
+        self.history = history
         self.session: CellSession | None = None
         #: Copies files out after cells, if the policy has that done.
         self.exports: ArtifactCollector | None = None

@@ -44,9 +44,12 @@ class CommTraffic:
         file: str = "",
     ) -> None:
         display = policy.display if policy else "text"
-        self._publisher, self._card, self._withheld = publisher, card, withheld
+        self._publisher = publisher
+        self._card = card
+        self._withheld = withheld
         self._host_comms = host_comms
-        self._policy_name, self._file = policy.name if policy else "", file
+        self._policy_name = policy.name if policy else ""
+        self._file = file
         self._is_text = display == "text"
         self._modules = policy.widget_modules if policy and display != "text" else ()
         self._comms = Comms(

@@ -34,7 +34,8 @@ MEMORY: Final = 8 << 20
 _BLOCK: Final = 64 << 10
 #: Bytes of a page, in a notebook and for a language model, and how far its end may lie behind that,
 #: to be the end of a line.
-PAGE, SHORT_PAGE = 32 << 10, 5 << 10
+PAGE = 32 << 10
+SHORT_PAGE = 5 << 10
 _LINE: Final = 4 << 10
 _NO_LIMIT: Final = 1 << 60
 #: Bytes in which the first line is looked for that a reply lacks.
@@ -92,7 +93,8 @@ class OutputLog:
 
     def __init__(self, parent: Path, cap: int | None, page: int = PAGE) -> None:
         self._parent, self._folder = parent, OwnFolder(parent)
-        self._cap, self._page = _NO_LIMIT if cap is None else cap, page
+        self._cap = _NO_LIMIT if cap is None else cap
+        self._page = page
         self._texts: list[Text] = []
         self._now: dict[Kind, Text] = {}
         self._cell = self._serial = 0
@@ -140,7 +142,8 @@ class OutputLog:
         """Record that this kind's text is not shown whole."""
         text = self._now.get(kind)
         if text is not None and not text.over:
-            text.over, text.mark = True, _BLOCK
+            text.over = True
+            text.mark = _BLOCK
             for earlier in self._texts.copy():  # another request with the same number
                 if earlier is not text and (earlier.cell, earlier.kind) == (text.cell, text.kind):
                     self._forget(earlier)
@@ -174,7 +177,8 @@ class OutputLog:
         """Write what is gathered, as far as there is room."""
         mine = sum(t.size for t in self._now.values())
         pending = "".join(text.pending).encode("utf-8", "replace")
-        text.pending, text.gathered = [], 0
+        text.pending = []
+        text.gathered = 0
         data = memoryview(pending)[: max(0, self._cap // 2 - mine)]
         text.cut |= len(data) < len(pending)
         text.full = text.cut
@@ -215,7 +219,8 @@ class OutputLog:
         """Remove everything."""
         for text in self._now.values():
             text.close()
-        self._now, self._texts = {}, []
+        self._now = {}
+        self._texts = []
         self._folder.close()
 
     # --- reading ------------------------------------------------------------------------------
@@ -248,7 +253,8 @@ class OutputLog:
                 at = beginning.find(b"\n", at) + 1
                 if not at:
                     return None
-            start, at = at, at + inside
+            start = at
+            at = at + inside
             if any(char in beginning[start:at] for char in b"\b\r\x1b"):
                 return None
             number = at // self._page + 1
@@ -294,7 +300,9 @@ def _query(argument: str) -> tuple[int, str | None, int] | None:
     Each may be named once, the cell first; None for what is no query.
     """
     first, *others = argument.split()
-    cell, kind, page = _number(first), None, None
+    cell = _number(first)
+    kind = None
+    page = None
     for word in others:
         if word in _KINDS and kind is None:
             kind = word

@@ -75,12 +75,16 @@ class Outputs:
         audit: Audit,
         main: Outputs | None = None,
     ) -> None:
-        self._publisher, self._views, self._brake = publisher, views, brake
-        self._audit, self._main = audit, main
+        self._publisher = publisher
+        self._views = views
+        self._brake = brake
+        self._audit = audit
+        self._main = main
         #: What ``%output`` reads.
         self.cells_kept: OutputLog = kept if main is None else main.cells_kept
         self._withheld = Withheld(audit)
-        self._kept, self._number = kept, 0
+        self._kept = kept
+        self._number = 0
         self._parent: Parent | None = None
         #: The request of the cell, or the comm message, that a guest was sent last.
         self._sent: Parent | None = None
@@ -96,7 +100,8 @@ class Outputs:
         #: What the last piece of a stream began and the next one may complete.
         self._cut: dict[Stream, str] = {}
         #: Text that was shown last, and whether any had colours.
-        self._last, self._coloured = "", False
+        self._last = ""
+        self._coloured = False
         #: Ids of comms that are the host's own: no cell opens one.
         self.host_comms: set[str] = set() if main is None else main.host_comms
         #: Ids of widgets that links have named, under a wider policy too.
@@ -167,12 +172,16 @@ class Outputs:
         """Show what comes under ``parent``, with a fresh quota."""
         self._settle()
         self._withheld.enter()
-        self._parent, self._cell = parent, cell
+        self._parent = parent
+        self._cell = cell
         if cell is None:  # nobody judges a comm message
             self._sent = parent
         self._number = self._number if cell is None else cell.count
-        self._quota, self._cards = self._views.quota(), []
-        self._last, self._coloured, self._cut = "", False, {}
+        self._quota = self._views.quota()
+        self._cards = []
+        self._last = ""
+        self._coloured = False
+        self._cut = {}
         self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
@@ -233,7 +242,8 @@ class Outputs:
 
         As of packages that are installed before a first cell can be sent.
         """
-        sent, self._sent = self._sent, self._parent
+        sent = self._sent
+        self._sent = self._parent
         try:
             self.show(text)
         finally:
@@ -297,7 +307,8 @@ class Outputs:
 
     def _bundle(self, message: Shown) -> None:
         """Show a display or a result, or hold it when the cell has shown enough."""
-        quota, name = self._quota, _id_of(message)
+        quota = self._quota
+        name = _id_of(message)
         update = isinstance(message, wire.Display) and message.update
         quota.display_comes()
         if not quota.holds("display") and not quota.full():
@@ -346,7 +357,8 @@ class Outputs:
         That is their size with the id ``name``, or what was to be sanitised, which takes as long
         whatever is left of it.
         """
-        show, comms = self._views.show, self.open_comms
+        show = self._views.show
+        comms = self.open_comms
         data = show(message.data) if comms is None else comms.bundle(message.data, show)
         self._withheld.of_bundle(message.data, data)
         metadata = gateway.clean_metadata(message.metadata)

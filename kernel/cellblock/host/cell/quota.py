@@ -88,7 +88,8 @@ class TextTail:
         self.added += size
         if size > self._room:
             self.clear()
-            whole, text = text, _last_bytes(text, self._room)
+            whole = text
+            text = _last_bytes(text, self._room)
             self._begins_line = whole.removesuffix(text).endswith("\n")
             size = _byte_size(text)
             self.lost = True
@@ -114,9 +115,11 @@ class TextTail:
 
         It begins with a line where something went before and that costs less than half.
         """
-        text, begins_line = clean("".join(self._pieces)), self._begins_line
+        text = clean("".join(self._pieces))
+        begins_line = self._begins_line
         if _byte_size(text) > self._room:
-            whole, text = text, _last_bytes(text, self._room)
+            whole = text
+            text = _last_bytes(text, self._room)
             begins_line = whole.removesuffix(text).endswith("\n")
         if begins_line or not text:
             return text, False
@@ -193,7 +196,9 @@ class DisplayTail:
 
     def take(self) -> list[Held]:
         """Return what is held, oldest first, and hold it no longer."""
-        held, self._held, self._size = list(self._held.values()), {}, 0
+        held = list(self._held.values())
+        self._held = {}
+        self._size = 0
         return held
 
 
@@ -268,7 +273,8 @@ class Quota:
         if meter.cap is None:
             return text
         self.display_comes()
-        tail, shown = self._texts.get(kind), ""
+        tail = self._texts.get(kind)
+        shown = ""
         if tail is None:
             size = max(_byte_size(text), LEAST_TEXT) if text else 0
             if meter.used + size <= meter.head:
@@ -287,7 +293,8 @@ class Quota:
 
     def end_of_text(self, kind: Stream, clean: Callable[[str], str]) -> EndOfText:
         """Return a stream's tail, counted as shown, and what is left out before it."""
-        meter, tail = self._meters[kind], self._texts.get(kind)
+        meter = self._meters[kind]
+        tail = self._texts.get(kind)
         if tail is None:
             return EndOfText()
         text, cut = tail.text(clean)
@@ -321,7 +328,8 @@ class Quota:
 
         What no tail could hold may take the tail's share.
         """
-        meter, size = self._display, max(size, LEAST)
+        meter = self._display
+        size = max(size, LEAST)
         limit = meter.cap if size > meter.reserve else meter.head
         if meter.cap is not None and limit is not None and meter.used + size > limit:
             return False
@@ -366,7 +374,8 @@ class Quota:
 
     def shows_held(self, size: int) -> bool:
         """Count a display that was held as shown, if it fits now that its size is known."""
-        meter, size = self._display, max(size, LEAST)
+        meter = self._display
+        size = max(size, LEAST)
         if meter.cap is not None and meter.used + size > meter.cap:
             meter.dropped += size
             return False
@@ -376,7 +385,8 @@ class Quota:
     def displays_left_out(self) -> int:
         """Return the bytes of displays left out since this was asked."""
         meter = self._display
-        left_out, meter.dropped = meter.dropped, 0
+        left_out = meter.dropped
+        meter.dropped = 0
         if self._displays is not None:
             left_out += self._displays.dropped
             self._displays = DisplayTail(meter.room())
@@ -400,7 +410,8 @@ class Quota:
         return fits
 
     def _clear_now(self) -> None:
-        owed, self._clear_due = self._clear_due, None
+        owed = self._clear_due
+        self._clear_due = None
         if owed:
             self.clear_owed = True
             for kind in STREAMS:

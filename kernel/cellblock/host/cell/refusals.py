@@ -72,7 +72,8 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
 
     ``code`` is the cell, which may name the home folder.
     """
-    policy, plan = config.policy, config.prepare.plan
+    policy = config.policy
+    plan = config.prepare.plan
     if call.kind == "import" or not plan.locks:
         return _import(call, policy)
     match call.kind:
@@ -115,7 +116,8 @@ def judge_missing(
         return _argument(message, config, code)
     if message.kind in ("file", "folder"):
         return _missing(message, config, code)
-    name, field = message.name, "env_var_access"
+    name = message.name
+    field = "env_var_access"
     named = message.direct or re.search(rf"\b{re.escape(name)}\b", code)
     withheld = name in environ and name not in (*config.prepare.environment, *_SHELLS_OWN)
     if not (named and withheld and name.isprintable()):
@@ -207,7 +209,8 @@ def beyond_links(path: str, config: SessionConfig) -> str:
         root = next((each for each in roots if within(path, each)), None)
         if root is None or _is_in(path, written):
             break
-        at, rest = root, path[len(root.rstrip("/")) + 1 :].split("/")
+        at = root
+        rest = path[len(root.rstrip("/")) + 1 :].split("/")
         while rest:
             at = f"{at.rstrip('/')}/{rest.pop(0)}"
             try:
@@ -291,7 +294,8 @@ def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
     The guest may have looked when other threads had ended already. So memory is also named where
     it has no room for the stacks of as many threads as there may be.
     """
-    memory, most = policy.memory_max_bytes, policy.max_processes
+    memory = policy.memory_max_bytes
+    most = policy.max_processes
     crowded = memory is not None and (most is None or memory < most * _STACK)
     if call.errno == errno.ENOMEM or crowded:
         return _limit(policy, "memory_max_bytes", "cells and their threads hold no more memory")
@@ -310,7 +314,8 @@ def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
     instead = "del what is large and no longer needed: what cells have made is still there"
     remedy = dataclasses.replace(found.remedy, instead=instead)
     # What the cell holds may be all that the limit lets it.
-    wanted, there = limit + call.size if call.size else 2 * limit, memory.total()
+    wanted = limit + call.size if call.size else 2 * limit
+    there = memory.total()
     if wanted > there:
         instead = f"this machine has {size(there)} of memory: work on parts of the data"
         remedy = Remedy(instead=instead)
@@ -356,8 +361,10 @@ _KEPT_AWAY: Final = frozenset({*_DENIED, errno.ENETUNREACH, errno.EHOSTUNREACH})
 
 
 def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    policy, plan = config.policy, config.prepare.plan
-    field, listed = "network_access", policy.network_access
+    policy = config.policy
+    plan = config.prepare.plan
+    field = "network_access"
+    listed = policy.network_access
     address = _address(call.target)
     known = listed if isinstance(listed, tuple) else ()
     if plan.bound is not None and call.errno == errno.EACCES:
@@ -384,7 +391,8 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
 
 def _ports(bound: tuple[int, ...], address: str) -> Refusal:
     """Return the refusal of a port at which a cell was to listen, which is all that fails so."""
-    what, port = "cells listen at the listed ports alone", address.rpartition(":")[2]
+    what = "cells listen at the listed ports alone"
+    port = address.rpartition(":")[2]
     line = f"ports = [{', '.join(map(str, (*bound, port)))}]" if port else 'ports = "any"'
     return Refusal("ports", what, Remedy(line), address)
 
@@ -398,7 +406,8 @@ def _address(target: str) -> str:
 
 
 def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    policy, plan = config.policy, config.prepare.plan
+    policy = config.policy
+    plan = config.prepare.plan
     largest = plan.limits.max_file_size
     match call.errno:
         case errno.EFBIG if largest is not None and largest != policy.max_file_size:
@@ -421,8 +430,11 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
     Their ~ is their scratch folder, where that is missing which they mean. And of a home folder
     that is the project, or holds it, they read single files: no line in the policy changes that.
     """
-    path, field, home = os.path.normpath(call.target), "filesystem_read_roots", _home_of(config)
-    project, policy = str(config.project), config.policy
+    path = os.path.normpath(call.target)
+    field = "filesystem_read_roots"
+    home = _home_of(config)
+    project = str(config.project)
+    policy = config.policy
     if call.errno == errno.ENOENT and within(path, home) and _NAMES_HOME.search(code):
         meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
         roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
@@ -431,7 +443,8 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
             instead = _UPLOAD
         if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
             instead = f"write {named(meant)}"
-        what, asked = "~ is a folder of the cells' own", _named(path, config)
+        what = "~ is a folder of the cells' own"
+        asked = _named(path, config)
         return Refusal(field, what, Remedy(instead=instead), asked)
     if call.errno not in (*_DENIED, errno.ENOENT) or not within(path, project):
         return None
@@ -462,8 +475,10 @@ def _named(path: str, config: SessionConfig) -> str:
 
 
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    plan, path = config.prepare.plan, os.path.normpath(call.target)
-    wrapped, own = "namespaces" in plan.locks, _is_in(path, plan.writable)
+    plan = config.prepare.plan
+    path = os.path.normpath(call.target)
+    wrapped = "namespaces" in plan.locks
+    own = _is_in(path, plan.writable)
     if call.errno == errno.EPERM and plan.layers and not wrapped and (own or not call.target):
         return _attributes(call.target, config.policy.backend) if receives_mounts() else None
     # In namespaces what cells may not use is not there, or is mounted for reading.
@@ -471,7 +486,8 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     failed = hidden or call.errno in _DENIED or call.errno == errno.EXDEV
     if not os.path.isabs(path) or not failed:
         return None
-    roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
+    roots = config.policy.filesystem_read_roots
+    names = config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
         what = "cells read no files of this name: they often hold passwords"
         line = list_line("filesystem_read_roots", [path])
@@ -500,7 +516,9 @@ def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
 
     It is the same whether there is such a file or none.
     """
-    policy, field, path = config.policy, "read_deny_paths", os.path.normpath(call.target)
+    policy = config.policy
+    field = "read_deny_paths"
+    path = os.path.normpath(call.target)
     roots = (
         *policy.filesystem_read_roots,
         *policy.filesystem_staged_roots,
@@ -509,7 +527,8 @@ def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
     entry = next((each for each in denied_paths(policy) if within(path, each)), "")
     if call.errno not in _ABOUT_PATHS or not entry or not _is_in(path, roots):
         return None
-    at_start, place = config.operators or policy, field
+    at_start = config.operators or policy
+    place = field
     if entry not in denied_paths(at_start):
         place = "the %policy narrow line, or the notebook's metadata, that denies it"
     instead = f"take {entry} out of {place}, and restart"
@@ -564,7 +583,8 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
             "when the kernel started: put the notebook in a folder without one, and restart"
         )
         return Remedy(instead=instead)
-    line, folder = list_line("filesystem_read_roots", [path]), os.path.dirname(path)
+    line = list_line("filesystem_read_roots", [path])
+    folder = os.path.dirname(path)
     if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
     writing = _to_write(folder, config)
@@ -574,7 +594,9 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
     """Return the line that lets cells write to a folder, and where they write already."""
-    policy, field, below = config.policy, "filesystem_write_roots", _below(config)
+    policy = config.policy
+    field = "filesystem_write_roots"
+    below = _below(config)
     if within(folder, str(config.scratch)):  # the next kernel's has another name
         folder = "{scratch}"
     if not _is_in(folder, _MACHINES):

@@ -265,7 +265,8 @@ class Views:
 
     def locked(self, report: LockReport) -> str:
         """Take a new guest's report of its locks; return why nothing may run, or nothing."""
-        config, first = self._config, self.report is None
+        config = self._config
+        first = self.report is None
         if config is None:
             return "no policy is in force"
         self.lasting = {}
@@ -309,7 +310,9 @@ class Views:
 
     def _judge(self, config: SessionConfig, report: LockReport) -> str:
         """Work out what the policy is worth; return why nothing may run, or nothing."""
-        policy, chosen, proof = config.policy, config.chosen, self._find_proof(config, report)
+        policy = config.policy
+        chosen = config.chosen
+        proof = self._find_proof(config, report)
         declared = chosen.declare(policy)
         found = reports.gaps(policy, declared, report, proof)
         enforcement = dict(reports.settle(declared, report, proof))
@@ -378,7 +381,8 @@ class Views:
         ``since`` is when the cell began, in seconds since 1970: a program may have put files there.
         ``reads`` is whether somebody reads along. It is for a thread: cells can lock the folders.
         """
-        config, staged = self._config, self.staged if reads else None
+        config = self._config
+        staged = self.staged if reads else None
         if config is None:
             return None
         home = self._home_to_tell(code)
@@ -440,7 +444,8 @@ class Views:
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
         """Return what is shown of a cell that is not on the audit log, and runs or does not."""
-        title, detail = "This cell runs, and is not on the audit log", error.message
+        title = "This cell runs, and is not on the audit log"
+        detail = error.message
         if not runs:
             title = "This cell did not run: it would not be on the audit log"
             detail = f"{detail}. Your variables are kept."
@@ -456,7 +461,8 @@ class Views:
     def refuse(self, error: PolicyError) -> None:
         """Have every cell end with this error."""
         self.failed = True
-        what, file = "these inputs" if isinstance(error, InputError) else "this policy", error.file
+        what = "these inputs" if isinstance(error, InputError) else "this policy"
+        file = error.file
         if (config := self._config) is not None and file == config.policy.name:
             file = config.file or file
         title = f"cellblock can't run cells with {what}"
@@ -477,7 +483,8 @@ class Views:
             remedy = f"Run `cellblock doctor`; or have {own} run cells all the same."
         if why := self._why_not_wrapped(detail):
             # Not taken by itself: it is weaker, and something here is not as it says.
-            detail, remedy = why, f'{remedy[:-1]}, or name another backend: backend = "landlock".'
+            detail = why
+            remedy = f'{remedy[:-1]}, or name another backend: backend = "landlock".'
         self._problem = ("The guest can't be started", detail, "", "", "", remedy)
 
     def _why_not_wrapped(self, detail: str) -> str:
@@ -657,7 +664,8 @@ class Views:
         self, staged: Staged, changes: Sequence[Change], digests: Mapping[str, str] | None = None
     ) -> Bundle:
         """Return the card of what is staged; with ``digests``, of what is asked about, as it is."""
-        rows, until = [], time.monotonic() + _MOST_DIFFS
+        rows = []
+        until = time.monotonic() + _MOST_DIFFS
         for one in changes[: tables.CHANGES]:
             digest = "" if digests is None else digests.get(one.name, "")
             in_time = time.monotonic() < until
@@ -675,7 +683,8 @@ class Views:
 
     def policy_table(self, _asked: Asked) -> Bundle:
         """Return what ``%policy`` shows."""
-        policy, operators = self.in_force, self.operators
+        policy = self.in_force
+        operators = self.operators
         if policy is None:
             return {"text/plain": "No policy is in force."}
         of = (policy, operators, self.enforcement, self.gaps, self.backend)
@@ -704,7 +713,8 @@ class Views:
 
     def add_usage(self, number: int, source: str, usage: Usage) -> None:
         """Enter what a cell took: ``%usage`` lists it."""
-        line, total = source.lstrip()[:MAX_LINE].partition("\n")[0], self._total
+        line = source.lstrip()[:MAX_LINE].partition("\n")[0]
+        total = self._total
         self._usage.append(tables.UsageRow(number, line, **usage.as_dict()))
         self._total = tables.UsageTotals(
             total.cells + 1,
@@ -774,9 +784,11 @@ def stopped_card(stopped: Stopped, policy: Policy | None, *, of_variant: bool = 
     state = cards.State.kept if stopped.kept else cards.State.gone
     lost: tuple[str, ...] = ()
     if stopped.restored is not None:
-        state, lost = cards.State.restored, lacking(stopped.restored)
+        state = cards.State.restored
+        lost = lacking(stopped.restored)
     if of_variant:
-        state, lost = cards.State.apart, ()
+        state = cards.State.apart
+        lost = ()
     own = ""
     if stopped.seconds is not None:
         most = None if policy is None else policy.timeout
@@ -841,7 +853,8 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
     detail = visible(stopped.detail)
     match stopped.why:
         case "timeout" | "cpu" | "memory" | "forks" | "scratch":
-            field, value = FIELD_OF_STOP[stopped.why], stopped.seconds
+            field = FIELD_OF_STOP[stopped.why]
+            value = stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
         case "deep" | "files" | "folders" | "locked" | "mapped" | "interrupt":

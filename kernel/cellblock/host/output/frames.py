@@ -131,7 +131,8 @@ _WITHOUT_SCRIPTS: Final = ("text/html", "image/png", "image/svg+xml", "text/mark
 
 def page_of(data: dict[Any, Any]) -> str | None:
     """Return the page that a bundle needs a frame for, None if it needs none."""
-    html, script = data.get("text/html"), data.get("application/javascript")
+    html = data.get("text/html")
+    script = data.get("application/javascript")
     if isinstance(html, str) and "<" in html and is_active(html) and not _only_sets(html):
         return clean_controls(html)
     if not isinstance(script, str) or any(mime in data for mime in _WITHOUT_SCRIPTS):
@@ -206,7 +207,8 @@ def _unwrapped(text: str) -> str:
 
 def _libraries(page: str) -> list[slice]:
     """Return where the large scripts of a page are. One that is overlooked costs time only."""
-    found, at = list[slice](), 0
+    found = list[slice]()
+    at = 0
     while start := _SCRIPT.search(page, at):
         at = page.find("</script", start.end())
         if at < 0:
@@ -217,7 +219,8 @@ def _libraries(page: str) -> list[slice]:
 
 
 def _without_libraries(page: str) -> str:
-    own, at = list[str](), 0
+    own = list[str]()
+    at = 0
     for library in _libraries(page):
         own.append(page[at : library.start])
         at = library.stop
@@ -227,7 +230,8 @@ def _without_libraries(page: str) -> str:
 
 def _packed(page: str) -> str:
     """Return a page as base64 of one deflate stream."""
-    parts, at = list[bytes](), 0
+    parts = list[bytes]()
+    at = 0
     for library in _libraries(page):
         parts += [_deflated(page[at : library.start]), _library(page[library.start : library.stop])]
         at = library.stop

@@ -195,7 +195,9 @@ def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
         plain = data.get(_PLAIN)
         if type(plain) is str and len(plain) <= _SHORT and "\r" not in plain and is_plain(plain):
             return data
-    left, clean, left_marks = MAX_DISPLAY - used, dict[str, Any](), MAX_MARKS
+    left = MAX_DISPLAY - used
+    clean = dict[str, Any]()
+    left_marks = MAX_MARKS
     dropped = refused_types(data)
     for mime in [mime for mime in ALLOWED if mime in data][:MAX_TYPES]:
         try:
@@ -352,12 +354,14 @@ def isolated(data: Any) -> dict[str, Any]:
     """Return the bundle sanitised, but for a part that needs scripts: that goes into frames."""
     if type(data) is not dict or (_HTML not in data and _SCRIPT not in data):
         return clean_bundle(data)
-    hosts, named = frozenset[str](), data
+    hosts = frozenset[str]()
+    named = data
     if isinstance(html_text := data.get(_HTML), str) and len(html_text) <= MAX_DISPLAY:
         from cellblock.host.output import html  # noqa: PLC0415 - see ``_sanitisers``
 
         with_lines = html.name_embedded(html_text)
-        hosts, named = with_lines.hosts, {**data, _HTML: str(with_lines)}
+        hosts = with_lines.hosts
+        named = {**data, _HTML: str(with_lines)}
     frames = _frames()
     page = frames.page_of(named)
     if page is None:

@@ -377,7 +377,8 @@ class _Cleaner:
     def _replace(self, name: str, source: str) -> str:
         """Return what stands for an element whose content is no HTML, while nh3 decides."""
         if name == "style":
-            start, end = source.find(">"), source.rfind("</")
+            start = source.find(">")
+            end = source.rfind("</")
             self._rules.append(source[start + 1 : end if end > start else len(source)])
         elif name == "svg" and len(self._drawings) < _MAX_DRAWINGS:
             try:
@@ -457,9 +458,12 @@ def name_embedded(text: str) -> OwnLines:
     found = sum(map(lowered.count, ("<audio", "<embed", "<iframe", "<object", "<video")))
     if not 0 < found <= _MOST_EMBEDDED or "<script" in lowered:
         return OwnLines(text)
-    parts, hosts, at = [], set[str](), 0
+    parts = []
+    hosts = set[str]()
+    at = 0
     while element := _EMBEDDED.search(text, at):
-        name, attributes = element[1].lower(), element[2]
+        name = element[1].lower()
+        attributes = element[2]
         end = element.end()
         if name != "embed" and (close := _CLOSING[name].search(text, end)):
             end = text.find(">", close.end()) + 1 or len(text)
@@ -555,7 +559,8 @@ def cut_opaque(text: str, replace: Callable[[str, str], str]) -> str:
     Opaque is an element whose content is no HTML; its source has its tags. One that is not closed
     takes all that follows, as in a browser.
     """
-    parts, at = [], 0
+    parts = []
+    at = 0
     while found := _OPAQUE.search(text, at):
         parts.append(text[at : found.start()])
         name = (found[1] or "").lower()
@@ -570,7 +575,8 @@ def _end_of(name: str, text: str, start: re.Match[str]) -> int:
     if not name:
         end = text.find("-->", start.start() + 2)
         return len(text) if end < 0 else end + 3
-    nests, depth = name in _FOREIGN, 1
+    nests = name in _FOREIGN
+    depth = 1
     if nests and (empty := _EMPTY.match(text, start.end())):
         return empty.end()
     for tag in re.compile(rf"<(/?){name}(?=[\s/>])", re.IGNORECASE).finditer(text, start.end()):
@@ -589,7 +595,8 @@ def regular(text: str) -> tuple[str, frozenset[str]]:
     beyond the bounds goes. The names leave out some that hold text only.
     """
     tags = _Tags()
-    parts, at = [], 0
+    parts = []
+    at = 0
     while at < len(text):
         if leaves := _LEAVES.match(text, at):
             parts.append(leaves[0])
@@ -629,7 +636,8 @@ class _Tags:
 
     def take(self, tag: re.Match[str]) -> str:
         """Return what stands for a tag, after what ends before it."""
-        name, attributes = tag[2].lower(), tag[3]
+        name = tag[2].lower()
+        attributes = tag[3]
         if tag[1]:
             return "" if name in _VOID else self._close(name)
         self.names.add(name)
@@ -640,7 +648,8 @@ class _Tags:
             return ""
         if name in _VOID:
             return tag[0]
-        ended, closes = [], _CLOSES.get(name, ())
+        ended = []
+        closes = _CLOSES.get(name, ())
         while self._open and self._open[-1] in closes:
             ended.append(self._pop())
         return "".join([*ended, tag[0] if self._push(name) else ""])
@@ -791,7 +800,8 @@ def clean_markdown(text: str) -> str:
 
 
 def _fence(found: re.Match[str]) -> str:
-    fence, info = found[1] or found[4], found[2] or found[5]
+    fence = found[1] or found[4]
+    info = found[2] or found[5]
     plain = found[3] or not _UNSETTLED.search(info)  # it names a language, and does nothing else
     drawn = "mermaid" in unescape(info).lower()
     return found[0] if plain and not drawn else f"{fence}text{found[3] or ''}"
@@ -810,7 +820,8 @@ def _opening(found: re.Match[str]) -> str:
 
 
 def _attributes(tag: str, source: str) -> str:
-    kept, known = [], ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
+    kept = []
+    known = ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
     for found in _PAIR.finditer(source):
         name = found[1].lower()
         value = None
@@ -842,7 +853,9 @@ class _Brackets:
 
     def settle(self, found: re.Match[str]) -> str:
         """Return a bracket, broken unless what follows can only lead away."""
-        bracket, text, at = found[0], found.string, found.end()
+        bracket = found[0]
+        text = found.string
+        at = found.end()
         if len(bracket) > 1:
             return bracket
         leads_away = bracket == "]" and _HARMLESS.match(text, at)

@@ -210,7 +210,8 @@ def _declarations(text: str, properties: frozenset[str]) -> str:
     kept = []
     for declaration in text.split(";"):
         name, _, value = declaration.partition(":")
-        name, cleaned = name.strip().lower(), None
+        name = name.strip().lower()
+        cleaned = None
         if name in properties or _CUSTOM.fullmatch(name):
             cleaned = clean_value(value, drawing=properties is DRAWING)
         if cleaned:
@@ -265,9 +266,11 @@ def _rules(text: str) -> Iterator[tuple[str, str]]:
     """Yield prelude and body of each plain rule at the top level."""
     at = 0
     while found := _MARK.search(text, at):
-        prelude, at = text[at : found.start()], found.end()
+        prelude = text[at : found.start()]
+        at = found.end()
         if found[0] == "{":
-            start, depth = at, 1
+            start = at
+            depth = 1
             while depth and (brace := _BRACE.search(text, at)):
                 at = brace.end()
                 depth += 1 if brace[0] == "{" else -1

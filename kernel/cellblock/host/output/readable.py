@@ -17,7 +17,9 @@ from cellblock.host.output.text import Frame
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PLAIN, _HTML, _JSON = "text/plain", "text/html", "application/json"
+_PLAIN = "text/plain"
+_HTML = "text/html"
+_JSON = "application/json"
 #: Types that are read as they are.
 _TEXTS: Final = ("text/markdown", "text/latex")
 #: All that is read in place of a name.

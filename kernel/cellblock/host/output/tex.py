@@ -281,7 +281,8 @@ def clean_markdown(text: str) -> str:
 def _spelled(found: re.Match[str]) -> str:
     if _may_stand(found):
         return found[0]
-    slashes, name = found[1], found[2]
+    slashes = found[1]
+    name = found[2]
     rest = found[0][len(slashes) + len(name) :]
     if len(slashes) % 2 == 0:  # a new row, and letters: a space changes nothing in TeX
         return f"{slashes} {name}{rest}"

@@ -37,7 +37,8 @@ class Frame(OwnLines):
     ) -> Self:
         """Make one of finished HTML."""
         frame = super().__new__(cls, html, hosts)
-        frame.library, frame.page = library, page
+        frame.library = library
+        frame.page = page
         return frame
 
 
@@ -185,7 +186,9 @@ class Cleaner:
     __slots__ = ("chars", "depth", "nodes")
 
     def __init__(self, *, nodes: int, chars: int, depth: int) -> None:
-        self.nodes, self.chars, self.depth = nodes, chars, depth
+        self.nodes = nodes
+        self.chars = chars
+        self.depth = depth
 
     def clean(self, value: Any, depth: int = 0) -> Any:
         """Return ``value`` as JSON data.

@@ -103,7 +103,8 @@ class Comms:
         show: Callable[[Any], dict[str, Any]] = gateway.clean_bundle,
         linked: set[str] | None = None,
     ) -> None:
-        self._modules, self._show = frozenset(modules), show
+        self._modules = frozenset(modules)
+        self._show = show
         #: Ids that ends of links have had.
         self._linked = set[str]() if linked is None else linked
         self._targets = frozenset((*targets, *((WIDGET, CONTROL) if modules else ())))
@@ -127,7 +128,8 @@ class Comms:
 
     def opened_by_front(self, content: dict[str, Any]) -> bool:
         """Record a comm that the front end opens; return whether it may."""
-        name, target = content.get("comm_id"), content.get("target_name")
+        name = content.get("comm_id")
+        target = content.get("target_name")
         if not isinstance(name, str) or not _ID.fullmatch(name) or len(self._open) >= MOST:
             return False
         if not isinstance(target, str) or target not in self._targets:
@@ -149,7 +151,8 @@ class Comms:
 
         ``parent`` is the id of the request under which it is shown. Changes nothing.
         """
-        name, data = message.content.get("comm_id"), message.content.get("data")
+        name = message.content.get("comm_id")
+        data = message.content.get("data")
         if not isinstance(name, str) or not _ID.fullmatch(name):
             return None
         data = data if type(data) is dict else {}
@@ -225,7 +228,8 @@ class Comms:
             comm = Comm(name, WIDGET, Model(module, model, module, None, {}))
             passed = _unjudged("comm_open", comm, data, message)
         else:
-            comm, state = Comm(name, WIDGET, found), {**state, "_model_name": model}
+            comm = Comm(name, WIDGET, found)
+            state = {**state, "_model_name": model}
             update = self._update(comm, state, data.get("buffer_paths"), message.buffers, parent)
             passed = update.passed("comm_open")
         return replace(passed, metadata=dict(_PROTOCOL))
@@ -233,7 +237,8 @@ class Comms:
     def _clean_msg(
         self, comm: Comm, data: dict[Any, Any], message: messages.CommOut, parent: str
     ) -> Passed | None:
-        method, state = data.get("method"), data.get("state")
+        method = data.get("method")
+        state = data.get("state")
         if comm.target == CONTROL:
             is_answer = method == "update_states"
             return self._all_states(comm, data, message.buffers, parent) if is_answer else None
@@ -262,12 +267,14 @@ class Comms:
     ) -> Passed:
         """Return all widgets' states, as a page that is loaded anew asks for them."""
         passed = Passed("comm_msg", comm, {})
-        states, paths = data.get("states"), dict[str, list[tuple[list[Any], bytes]]]()
+        states = data.get("states")
+        paths = dict[str, list[tuple[list[Any], bytes]]]()
         for path, buffer in _pairs(data.get("buffer_paths"), buffers):
             match path:
                 case [str(name), "state", *rest]:
                     paths.setdefault(name, []).append((rest, buffer))
-        shown, shown_paths = dict[str, Any](), list[list[Any]]()
+        shown = dict[str, Any]()
+        shown_paths = list[list[Any]]()
         for name, row in states.items() if type(states) is dict else ():
             one = self._open.get(name) if type(name) is str else None
             state = row.get("state") if type(row) is dict else None
@@ -327,7 +334,8 @@ class Comms:
 
 def _model_named(state: dict[Any, Any]) -> tuple[str, str]:
     """Return the module and the model that a widget's state names."""
-    module, name = state.get("_model_module"), state.get("_model_name")
+    module = state.get("_model_module")
+    name = state.get("_model_name")
     return gateway.clean_name(module) or "", gateway.clean_name(name) or ""
 
 
@@ -342,7 +350,8 @@ def _pairs(paths: Any, buffers: list[bytes]) -> list[tuple[Any, bytes]]:
 
 def _unjudged(kind: str, comm: Comm, data: dict[Any, Any], message: messages.CommOut) -> Passed:
     """Return what is said to an operator's module or target: it is bounded, and no more."""
-    cleaned, buffers = gateway.clean_comm(data), message.buffers
+    cleaned = gateway.clean_comm(data)
+    buffers = message.buffers
     if "buffer_paths" in cleaned:
         cleaned["buffer_paths"], buffers = _plain_paths(cleaned["buffer_paths"], buffers)
     metadata = gateway.clean_metadata(message.metadata)
@@ -371,7 +380,8 @@ def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> di
 
     A path has one part, or three for a file of a list: no other kind takes bytes.
     """
-    whole, copied = dict(state), set[str]()
+    whole = dict(state)
+    copied = set[str]()
     for path, buffer in _pairs(paths, buffers):
         match path:
             case [str(key)]:
@@ -448,7 +458,8 @@ class _Update:
     """A widget's state, or a part of it, on its way: what may pass, and what to remember."""
 
     def __init__(self, comm: Comm, model_of: Callable[[str], Model | None]) -> None:
-        self._comm, self._model_of = comm, model_of
+        self._comm = comm
+        self._model_of = model_of
         self.memory = comm.memory
         self.state: dict[str, Any] = {}
         self.paths: list[list[Any]] = []
