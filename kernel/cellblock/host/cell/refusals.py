@@ -343,7 +343,7 @@ def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
 
 
 def _set(field: str, value: int) -> str:
-    """Return the policy line that sets a limit, with sizes rounded up to a whole number of a unit."""
+    """Return the policy line that sets a limit; sizes are rounded up to a whole unit."""
     if not is_size(field):
         return f"{field} = {value:_}"
     unit = next(unit for unit in (GIB, MIB, 1) if value >= unit)
