@@ -223,10 +223,11 @@ class IopubQueue:
 class Backpressure:
     """Makes the guest wait while front ends are behind, at most ``PATIENCE`` seconds (ADR 0075).
 
-        free ── more than HIGH waits ──► holding ── less than LOW waits ──► free
+        free ── more than HIGH waits ──► holding ── LOW or less waits ──► free
                                             │
-                                            └── nothing read for PATIENCE, or an interrupt ──►
-                 letting go: the guest runs, outputs beyond HIGH are dropped ── below LOW ──► free
+                              nothing read for PATIENCE, or an interrupt
+                                            ▼
+        letting go: the guest runs, outputs beyond HIGH are dropped ── LOW or less waits ──► free
 
     The messages that end a cell, such as its reply and status, are never dropped.
     """
@@ -246,7 +247,8 @@ class Backpressure:
     def check(self) -> None:
         """Hold the guest if too much waits. Called after each of its messages."""
         if self._since is None and not self.letting_go and self._queue.over(HIGH):
-            self._since, self._least = time.monotonic(), self._queue.waiting()
+            self._since = time.monotonic()
+            self._least = self._queue.waiting()
             self._hold(True)
             self._reactor.call_later(LOOK, self._look)
 
