@@ -448,9 +448,9 @@ class Channels:
         ends = {name: sock.getsockopt(zmq.LAST_ENDPOINT) for name, sock in self._sockets.items()}
         number = re.compile(rb"(\d+)\0?$")
         return {
-            f"{name}_port": int(found[1])
+            f"{name}_port": int(match[1])
             for name, end in ends.items()
-            if isinstance(end, bytes) and (found := number.search(end))
+            if isinstance(end, bytes) and (match := number.search(end))
         }
 
     def not_offered(self, channel: str, parent: Message) -> None:

@@ -206,15 +206,15 @@ def _folder(name: str, prefix: Path | None) -> Path:
     return Path(data, "kernels", name)
 
 
-def _keep_displaced(there: Path, made: Path) -> None:
-    """Copy the kernelspec in ``there`` into the new one in ``made``.
+def _keep_displaced(installed: Path, new: Path) -> None:
+    """Copy the kernelspec in the folder ``installed`` into that of the ``new`` one.
 
     If the former is cellblock's own, copy the kernelspec that it had displaced instead.
     """
-    if _is_ours_in(there):
-        there /= DISPLACED
-    if (there / "kernel.json").is_file():
-        shutil.copytree(there, made / DISPLACED)
+    if _is_ours_in(installed):
+        installed /= DISPLACED
+    if (installed / "kernel.json").is_file():
+        shutil.copytree(installed, new / DISPLACED)
 
 
 def _is_ours_in(folder: Path) -> bool:

@@ -194,11 +194,11 @@ def _parsed(words: list[str]) -> Sections:
     return sections
 
 
-def _unknown(words: list[str], known: tuple[str, ...]) -> str:
+def _unknown(words: list[str], names: tuple[str, ...]) -> str:
     """Return which of ``words`` the parser refused, as a text for the error."""
     for word in words:
         name = word.partition("=")[0].lstrip("-")
-        if word.startswith("-") and name not in known and "." not in name:
+        if word.startswith("-") and name not in names and "." not in name:
             return f"unknown argument {word.partition('=')[0]!r}"
     return f"arguments that need a value, or take none: {' '.join(words)}"
 

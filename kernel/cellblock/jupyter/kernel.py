@@ -755,15 +755,17 @@ def cell_of(message: Message) -> ExecuteRequest:
     """Return the cell of an ``execute_request``, bounded. Code that is not text counts as empty."""
     content = message.content
     silent = bool(content.get("silent", False))
-    sent = content.get("code")
-    code = sent if isinstance(sent, str) else ""
-    given = content.get("user_expressions")
+    sent_code = content.get("code")
+    code = sent_code if isinstance(sent_code, str) else ""
+    sent_expressions = content.get("user_expressions")
     cell = message.metadata.get("cellId")
     gone = message.metadata.get("deletedCells")
     deleted = gone if isinstance(gone, list) else ()
     expressions = dict[str, str]()
     room = LONGEST_EXPRESSIONS
-    for name, text in islice(given.items() if isinstance(given, dict) else (), MOST_EXPRESSIONS):
+    for name, text in islice(
+        sent_expressions.items() if isinstance(sent_expressions, dict) else (), MOST_EXPRESSIONS
+    ):
         if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= room:
             expressions[name] = text
             room -= len(text)

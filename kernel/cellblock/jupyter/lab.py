@@ -523,12 +523,12 @@ class Lab:
             return {"steps": [], "named": []}
         snapshots = session.requests.supervisor.snapshots
         cells = [step.undone[0].message for step in snapshots.steps()]
-        named = snapshots.chain.named().values()
+        named_states = snapshots.chain.named().values()
         return {
             "steps": [
                 {"number": cell.execution_count, "source": first_line(cell.raw)} for cell in cells
             ],
-            "named": [{"name": state.name, "cell": state.cell or None} for state in named],
+            "named": [{"name": state.name, "cell": state.cell or None} for state in named_states],
         }
 
     # --- servers of cells ---------------------------------------------------------------------

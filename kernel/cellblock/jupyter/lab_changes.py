@@ -167,14 +167,14 @@ class StagedChanges:
         digest = of_keeping(all_changes[:MOST_FILES], digests, ()).sha256
         return Listing(staged, shown, digests, digest, max(0, len(all_changes) - MOST_FILES))
 
-    def _digests(self, staged: Staged, found: Sequence[Change]) -> dict[str, str]:
+    def _digests(self, staged: Staged, all_changes: Sequence[Change]) -> dict[str, str]:
         """Return the digests of files that can be kept, reading only those that have changed.
 
         Files beyond ``_MOST_READ`` bytes together get none, so they can't be kept from here.
         """
         digests = dict[str, str]()
         room = _MOST_READ
-        for change in found[:MOST_FILES]:
+        for change in all_changes[:MOST_FILES]:
             if change.why_not or change.kind == "deleted" or (change.size or 0) > room:
                 continue
             room -= change.size or 0
@@ -187,7 +187,7 @@ class StagedChanges:
             digests[change.name] = digest
         self._known = {
             change.name: (change.staged, digests[change.name])
-            for change in found
+            for change in all_changes
             if change.name in digests
         }
         return digests
@@ -224,10 +224,10 @@ class StagedChanges:
             done(f"nothing was kept: {error}", "")
             return
 
-        def kept(found: Sequence[Kept]) -> None:
-            audit.kept(found, staged.session, BY)
+        def kept(kept_files: Sequence[Kept]) -> None:
+            audit.kept(kept_files, staged.session, BY)
             self.look(soon=True)
-            done("", f"kept {count(len(found), 'file')}")
+            done("", f"kept {count(len(kept_files), 'file')}")
 
         def failed(problem: str) -> None:
             self.look(soon=True)

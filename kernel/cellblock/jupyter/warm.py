@@ -210,9 +210,9 @@ def _start_plainly(
 ) -> NoReturn:
     """Execute this process anew, as a plain start with the launch's options and environment."""
     _tell(control)
-    own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    interpreter_options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *own, *arguments], environment)  # noqa: S606 - no shell
+    os.execve(sys.executable, [sys.executable, *interpreter_options, *arguments], environment)  # noqa: S606 - no shell
 
 
 def _remove(early: EarlyZygote) -> None:

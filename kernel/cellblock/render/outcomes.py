@@ -342,8 +342,8 @@ def _instead(groups: Sequence[Sequence[Finding]]) -> list[_Instead]:
     for group in by_remedy.values():
         (remedy,), (rewrite,) = remedies(group[:1]), rewrites(group[:1])
         names = subjects(group)
-        of = f" of {names}" if names and len(names) <= _MOST_OF_LABEL else ""
-        label = "Instead: " if is_of_all else f"Instead{of}, {places(group)}: "
+        suffix = f" of {names}" if names and len(names) <= _MOST_OF_LABEL else ""
+        label = "Instead: " if is_of_all else f"Instead{suffix}, {places(group)}: "
         shown.append(_Instead(label, remedy, rewrite))
     return shown
 

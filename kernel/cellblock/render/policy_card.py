@@ -94,10 +94,10 @@ def _unplaced_gaps(gaps: Sequence[Gap]) -> tuple[list[str], list[str]]:
     lines = list[str]()
     body = list[str]()
     for field in dict.fromkeys(gap.capability for gap in gaps):
-        own = [gap for gap in gaps if gap.capability == field]
-        first, *rest = _gap_lines(own, " " * _VALUE_COLUMN)
+        field_gaps = [gap for gap in gaps if gap.capability == field]
+        first, *rest = _gap_lines(field_gaps, " " * _VALUE_COLUMN)
         lines += [*_field_lines(field, first.strip()), *rest]
-        body += [c.paragraph(c.code(field)), *_gap_paragraphs(own)]
+        body += [c.paragraph(c.code(field)), *_gap_paragraphs(field_gaps)]
     return lines, body
 
 
@@ -304,14 +304,14 @@ def policy_table(
     fields = _rows(policy_view, special)
     for field, value in fields.items():
         words = _asked_words(field, value, before)
-        own = [gap for gap in gaps if gap.capability == field]
+        field_gaps = [gap for gap in gaps if gap.capability == field]
         lines += _field_lines(field, words)
         # A field without a limit has nothing to enforce.
         enforced = None if value is None else by_name.get(field)
-        shown = c.join(*_gap_paragraphs(own))
+        shown = c.join(*_gap_paragraphs(field_gaps))
         if enforced is not None:
             mechanism = enforced.mechanism
-            if enforced.holes and not own:
+            if enforced.holes and not field_gaps:
                 # If there is a gap, it says this.
                 mechanism += f"; not covered: {', '.join(enforced.holes)}"
             status = f"{look(enforced.status)[0]} {enforced.status}: {c.plain(mechanism)}"
@@ -319,7 +319,7 @@ def policy_table(
             lines += wrap(status, indent=indent, hanging=indent + "  ")
             how = c.element("div", c.prose(mechanism), style=f"color:{c.MUTED}")
             shown = c.join(badge(enforced.status), how, shown)
-        lines += _gap_lines(own, " " * (_VALUE_COLUMN + 2))
+        lines += _gap_lines(field_gaps, " " * (_VALUE_COLUMN + 2))
         into = rows if _row(field).shown is Shown.first or field in special else more
         into.append((_field_name(field), words, shown))
     other_lines, others = _unplaced_gaps([gap for gap in gaps if gap.capability not in fields])

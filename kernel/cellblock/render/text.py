@@ -437,8 +437,8 @@ def letters(text: str) -> list[str]:
     if not others:
         return []
     more = f" and {len(others) - _MOST_LETTERS} more" if len(others) > _MOST_LETTERS else ""
-    named = ", ".join(f"{char} (U+{ord(char):04X})" for char in others[:_MOST_LETTERS])
-    return wrap(f"not ASCII: {named}{more}", indent="  ", hanging=" " * 13, columns=_COLUMNS)
+    names = ", ".join(f"{char} (U+{ord(char):04X})" for char in others[:_MOST_LETTERS])
+    return wrap(f"not ASCII: {names}{more}", indent="  ", hanging=" " * 13, columns=_COLUMNS)
 
 
 def _unlike_ascii(char: str) -> int:

@@ -455,7 +455,7 @@ class Front(ABC):
         self.outputs.tell(text)
 
     def stopped_card(self, stopped: Stopped) -> status.Shown:
-        """Return what is shown of a cell that was ended from outside."""
+        """Return the card and error of a cell that was ended from outside."""
         return status.stopped_card(stopped, self.views.in_force, of_variant=self.is_variant)
 
     def on_restart(self, stopped: Stopped) -> None:
@@ -471,9 +471,9 @@ class Front(ABC):
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
 
-    def on_branches(self, found: BranchListing) -> None:
+    def on_branches(self, listing: BranchListing) -> None:
         """Show which branch the session is on, and which others there are."""
-        self.outputs.card(status.branches_card(found))
+        self.outputs.card(status.branches_card(listing))
 
     def on_forked(self, stopped: Stopped) -> None:
         """Take over a fork: remember what it lacks, and what is enforced in it.
@@ -503,7 +503,10 @@ class Front(ABC):
         self.views.fail(detail)
 
     def on_locks(self, report: wire.LockReport) -> str:
-        """Take a new guest's report of its locks; return why nothing may run in it, or nothing."""
+        """Take a new guest's report of its locks.
+
+        Return why nothing may run in the guest, or an empty text.
+        """
         refusal = self.views.locked(report)
         views = self.views
         self.audit.locked(views.enforcement, views.gaps, report.achieved, views.proved)

@@ -91,10 +91,10 @@ class CommTraffic:
                 return True
             self._say_closed(name, parent)
             return False
-        known = self._comms.knows(name)
-        if known and kind == "comm_close":
+        is_open = self._comms.knows(name)
+        if is_open and kind == "comm_close":
             self._comms.forget(name)
-        return known
+        return is_open
 
     def refuse_open(self, content: dict[str, Any], parent: Parent) -> None:
         """Close a comm that a front end opened, but of which the guest was never told."""

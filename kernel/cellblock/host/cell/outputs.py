@@ -164,7 +164,7 @@ class Outputs:
         self._publisher.publish(kind, content, self._parent, metadata=metadata)
 
     def _is_sent(self) -> bool:
-        """Whether the guest was sent the last request: it was neither refused, nor does it wait."""
+        """Whether the guest was sent the last request: not if it was refused, or still waits."""
         return self._sent is self._parent
 
     def _is_earlier(self, number: int) -> bool:
@@ -197,9 +197,10 @@ class Outputs:
             self._comms.reset()
 
     def begin(self, parent: Parent, cell: ShownCell | None = None) -> None:
-        """Show outputs under ``parent`` from now on, with a fresh quota; it is a cell's if given.
+        """Show outputs under the request ``parent`` from now on, with a fresh quota.
 
-        First publishes what is still held of the request before.
+        ``cell`` is None for a comm message. First publishes what is still held of the request
+        before.
         """
         self._settle()
         self._withheld.enter()
@@ -334,8 +335,8 @@ class Outputs:
     def _text(self, kind: Stream, text: str, number: int, *, late: bool) -> None:
         """Show text of a stream under the cell with this count, within the last request's quota.
 
-        Text of a thread of some earlier cell, not known which (``late``), is published
-        under the cell that runs, as ipykernel does, with metadata that says so.
+        Text of an earlier cell's thread (``late``) has no count. It is published under the cell
+        that runs, as by ipykernel, with metadata that says so.
         """
         quota = self._quota
         text, self._cut[kind] = split_tail(self._cut.get(kind, "") + text)
@@ -384,7 +385,7 @@ class Outputs:
                 self._kept.overflowed("display")
 
     def _begin_libraries(self) -> SharedLibraries:
-        """Tell the figures' libraries which cell runs: they keep book of which cell has which."""
+        """Tell ``SharedLibraries`` which cell runs, so that it knows which cell has a library."""
         if self._libraries is None:
             self._libraries = gateway.shared_libraries()
         if self._cell is None:

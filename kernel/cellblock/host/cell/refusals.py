@@ -219,7 +219,7 @@ def beyond_links(path: str, config: SessionConfig) -> str:
     written = (*plan.write_roots, *(layer.root for layer in plan.layers if layer.kept_in))
     roots = [*plan.read_roots, *(layer.root for layer in plan.layers if not layer.kept_in)]
     for _ in range(_MOST_LINKS):
-        root = next((each for each in roots if within(path, each)), None)
+        root = next((candidate for candidate in roots if within(path, candidate)), None)
         if root is None or _is_in(path, written):
             break
         reached = root
@@ -510,8 +510,8 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     plan = config.prepare.plan
     path = os.path.normpath(call.target)
     wrapped = "namespaces" in plan.locks
-    own = _is_in(path, plan.writable)
-    if call.errno == errno.EPERM and plan.layers and not wrapped and (own or not call.target):
+    writable = _is_in(path, plan.writable)
+    if call.errno == errno.EPERM and plan.layers and not wrapped and (writable or not call.target):
         return _attributes(call.target, config.policy.backend) if receives_mounts() else None
     # Behind namespaces a file that cells may not use is missing, or mounted for reading only.
     hidden = call.errno == errno.ENOENT and (wrapped or plan.hides(path))
@@ -558,7 +558,7 @@ def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
         *policy.filesystem_staged_roots,
         *policy.filesystem_write_roots,
     )
-    entry = next((each for each in denied_paths(policy) if within(path, each)), "")
+    entry = next((candidate for candidate in denied_paths(policy) if within(path, candidate)), "")
     if call.errno not in _ABOUT_PATHS or not entry or not _is_in(path, roots):
         return None
     at_start = config.operators or policy
@@ -598,14 +598,13 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
     return Refusal("filesystem_read_roots", what, Remedy(line, listed=True, instead=instead))
 
 
-def _attributes(path: str, asked: str) -> Refusal:
+def _attributes(path: str, backend: str) -> Refusal:
     """Return the refusal of setting a mode, owner or times in a staged folder without bubblewrap.
 
-    ``path`` may be empty, since Python does not always name the file. ``asked`` is the policy's
-    ``backend``.
+    ``path`` may be empty, since Python does not always name the file. ``backend`` is the policy's.
     """
     what = "cells set no modes, owners and times of files here without bubblewrap"
-    have = bubblewrap.how_to_have(asked)
+    have = bubblewrap.how_to_have(backend)
     instead = f"{have}. shutil.copy2 and the like go on without"
     return Refusal("filesystem_staged_roots", what, Remedy(instead=instead), path)
 

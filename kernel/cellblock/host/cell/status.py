@@ -353,9 +353,9 @@ class Views:
         chosen = config.chosen
         proof = self._find_proof(config, report)
         declared = chosen.declare(policy)
-        found = reports.gaps(policy, declared, report, proof)
+        policy_gaps = reports.gaps(policy, declared, report, proof)
         enforcement = dict(reports.settle(declared, report, proof))
-        gaps = [*reports.replaced(policy, chosen), *found]
+        gaps = [*reports.replaced(policy, chosen), *policy_gaps]
         # The running guest still has these parts of a wider policy, until it is replaced.
         for name, hole in self.lasting.items():
             entry = enforcement[name]
@@ -375,7 +375,7 @@ class Views:
         self.enforcement = enforcement
         self.gaps = tuple(gaps)
         self.proved = proof.time if proof is not None else ""
-        self._missing = _refusal(policy, found)
+        self._missing = _refusal(policy, policy_gaps)
         return self._missing
 
     def look_for_proof(self) -> str:

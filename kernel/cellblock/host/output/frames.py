@@ -170,8 +170,8 @@ def _only_sets(html: str) -> bool:
 
 def framed(text: str, hosts: Collection[str] = ()) -> Frame:
     """Return the page ``text`` in frames; ``hosts`` are lines in it that are the host's own."""
-    named = _LIBRARY_NAME.match(text)
-    library = shared_library(named[1]) if named else None
+    name_match = _LIBRARY_NAME.match(text)
+    library = shared_library(name_match[1]) if name_match else None
     page = _unwrapped(text)
     height = declared_height(text if page is text else f"{_FRAMED.sub('', text)}{page}")
     name = library.name if library is not None else ""

@@ -376,8 +376,8 @@ def _frames() -> ModuleType:
 
 def shared_libraries() -> SharedLibraries:
     """Return a new record of the libraries that the frames of one notebook share."""
-    made: SharedLibraries = _frames().SharedLibraries()
-    return made
+    libraries: SharedLibraries = _frames().SharedLibraries()
+    return libraries
 
 
 def isolated(data: Any) -> dict[str, Any]:
@@ -501,11 +501,11 @@ def clean_error(ename: Any, evalue: Any, traceback: Any) -> dict[str, Any]:
         # The middle is left out, since the last lines name the error.
         note = f"[cellblock: {len(lines) - 2 * half:,} more lines left out]"
         lines = [*lines[:half], note, *lines[-half:]]
-    each = max(200, MAX_TRACEBACK // max(1, len(lines)))
+    line_chars = max(200, MAX_TRACEBACK // max(1, len(lines)))
     return {
         "ename": clean_line(ename, MAX_ENAME) or "Error",
         "evalue": clean_and_cut(evalue, MAX_EVALUE),
-        "traceback": [clean_and_cut(line, each) for line in lines],
+        "traceback": [clean_and_cut(line, line_chars) for line in lines],
     }
 
 

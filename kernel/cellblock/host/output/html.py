@@ -144,8 +144,8 @@ class _Writer:
                 raise RefusedError("its root is not svg")
             self._space = space
         inside = self._stack[-1] if self._stack else ""
-        known = local in ELEMENTS and space == self._space and inside not in _TEXT_ONLY
-        if self._skipped or not known:
+        is_allowed = local in ELEMENTS and space == self._space and inside not in _TEXT_ONLY
+        if self._skipped or not is_allowed:
             self._skipped += 1
             return
         if len(self._stack) >= _MAX_DEPTH:
@@ -893,11 +893,11 @@ def _opening(match: re.Match[str]) -> str:
 def _attributes(tag: str, source: str) -> str:
     """Return the attributes of a tag in Markdown that may stay, in one spelling."""
     kept = []
-    known = ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
+    allowed = ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
     for pair in _PAIR.finditer(source):
         name = pair[1].lower()
         value = None
-        if name in known:
+        if name in allowed:
             value = _markdown_attribute(name, unescape(pair[2] or pair[3] or ""))
         if value is not None and _INERT.fullmatch(value):
             kept.append(f' {name}="{escape(value)}"')

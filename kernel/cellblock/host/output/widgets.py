@@ -243,14 +243,14 @@ class Comms:
         state = data.get("state")
         state = state if type(state) is dict else {}
         module, model = _model_named(state)
-        found = MODELS.get((module, model))
-        if module not in self._modules or (found is None and module in VERSIONS):
+        known_model = MODELS.get((module, model))
+        if module not in self._modules or (known_model is None and module in VERSIONS):
             return Refused(WIDGET, module, model)
-        if found is None:
+        if known_model is None:
             comm = Comm(name, WIDGET, Model(module, model, module, None, {}))
             passed = _unjudged("comm_open", comm, data, message)
         else:
-            comm = Comm(name, WIDGET, found)
+            comm = Comm(name, WIDGET, known_model)
             state = {**state, "_model_name": model}
             update = self._update(comm, state, data.get("buffer_paths"), message.buffers, parent)
             passed = update.passed("comm_open")
@@ -307,8 +307,10 @@ class Comms:
             state = row.get("state") if type(row) is dict else None
             if widget is None or widget.model is None or type(state) is not dict:
                 continue
-            own = paths.get(name, [])
-            update = self._state_of(widget, state, [p for p, _ in own], [b for _, b in own], parent)
+            pairs = paths.get(name, [])
+            update = self._state_of(
+                widget, state, [p for p, _ in pairs], [b for _, b in pairs], parent
+            )
             version = row.get("model_module_version")
             is_version = isinstance(version, str) and _VERSION_OF_PACKAGE.fullmatch(version)
             shown[name] = {
@@ -451,22 +453,22 @@ _CONTAINER: Final = re.compile(
 _MEDIA: Final = {"AudioModel": "mp3", "ImageModel": "png", "VideoModel": "mp4"}
 
 
-def clean_media(model: str, said: str, data: bytes) -> bytes:
-    """Return the bytes of a widget that names the format ``said``, sanitised if they are SVG.
+def clean_media(model: str, named_format: str, data: bytes) -> bytes:
+    """Return the bytes of a widget that names a format, sanitised if that is SVG.
 
-    Raises ``RefusedError`` if they may not be shown in this format.
+    Raises ``RefusedError`` if they may not be shown in the format.
     """
     if model != "ImageModel":
-        if said == "url":
+        if named_format == "url":
             raise RefusedError("sound or film at an address is not loaded")
-        if said not in _SOUND_AND_FILM or (data and not _CONTAINER.match(data)):
+        if named_format not in _SOUND_AND_FILM or (data and not _CONTAINER.match(data)):
             raise RefusedError("not a format that is played")
         return data
-    if said == "svg+xml" and data:
+    if named_format == "svg+xml" and data:
         return gateway.sanitise("image/svg+xml", data.decode("utf-8", "replace")).encode()
-    if said == "url" and markup.raster(data.decode("ascii", "replace")) is None:
+    if named_format == "url" and markup.raster(data.decode("ascii", "replace")) is None:
         raise RefusedError("an image at an address is not loaded")
-    if said not in _RASTER and said not in {"svg+xml", "url"}:
+    if named_format not in _RASTER and named_format not in {"svg+xml", "url"}:
         raise RefusedError("not an image format that is shown")
     return data
 
