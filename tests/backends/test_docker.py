@@ -124,12 +124,12 @@ def test_what_the_backend_declares_holds(docker, user):
         found = probe_suite.run_as(nobody_prefix(), "docker", container_image=EMPTY_IMAGE)
     else:
         pytest.skip("the engine does not let nobody in, or the interpreter is out of reach")
-    probe_suite.check_held(found, "docker")
+    probe_suite.assert_proved(found, "docker")
 
 
 def test_what_the_backend_declares_of_a_wide_policy_holds(docker):
     assert docker
-    probe_suite.check_wide_held(
+    probe_suite.assert_wide_proved(
         probe_suite.run("docker", container_image=EMPTY_IMAGE, **probe_suite.WIDE)
     )
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from bench import UsersWorld, timed
 from support import processes
-from support.guest_processes import children, guests
+from support.guest_processes import children, guests_and_copies
 from support.kernels import Kernel, World, argv_for, argv_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ok(made: Kernel, code: str) -> None:
 
 def serving(made: Kernel) -> int:
     """Return the guest's pid."""
-    return guests(made.zygote())[0][-1]
+    return guests_and_copies(made.zygote())[0][-1]
 
 
 def until_copied(made: Kernel, known: set[int]) -> None:

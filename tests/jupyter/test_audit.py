@@ -355,7 +355,7 @@ def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world
         kernel.run("1")
         replace_by_link(folder, world.work)
         mid = kernel.execute_send("import bz2\nprint('ran')", allow_stdin=True)
-        approvals.said(kernel, "{}")
+        approvals.answer_question(kernel, "{}")
         assert kernel.reply(mid)["content"]["status"] == "ok"
         shown = kernel.until_idle(mid)
         (card,) = reading.cards(shown, "problem")

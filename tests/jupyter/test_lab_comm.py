@@ -6,7 +6,7 @@ import pytest
 
 from support import reading, toolbox
 from support.approvals import code_in
-from support.cell_servers import serves
+from support.cell_servers import serving_cell
 from support.client import Client
 from support.kernels import World
 from support.lab import LabFront
@@ -424,7 +424,7 @@ def test_ports_are_told_of_under_a_policy_that_has_some_also_when_a_server_begin
     front = LabFront(kernel)
     (one,) = front.until("ports")["ports"]
     assert (one["number"], one["listens"]) == (port, False)
-    later = "\n".join(f"    {line}" for line in serves(port).splitlines())
+    later = "\n".join(f"    {line}" for line in serving_cell(port).splitlines())
     kernel.run(f"import threading\ndef later():\n{later}\nthreading.Timer(0.5, later).start()")
     while not (now := front.until("ports")["ports"][0])["listens"]:
         pass

@@ -292,7 +292,7 @@ def test_a_server_has_one_wait_which_ends_when_the_server_is_killed(installed, w
 
         def commands():
             pids = processes.tree(server.pid)
-            return {pid: processes.told(pid, "cmdline").split(b"\0") for pid in pids}
+            return {pid: processes.read_file(pid, "cmdline").split(b"\0") for pid in pids}
 
         def that_waits():
             return [pid for pid, words in commands().items() if b"--warm" in words]

@@ -91,5 +91,5 @@ def _full():
     return made, socket.create_connection(made.getsockname())
 
 
-def policy_of(world, listed, text=""):
+def policy_with_addresses(world, listed, text=""):
     return world.policy(f'extends = "unsafe"\nnetwork_access = {json.dumps(listed)}\n{text}')

@@ -67,7 +67,7 @@ class User:
         self.questions[-1][1](text)
 
 
-def answers(store):
+def always_answers(store):
     """Return all answers "always" in a store, of all scopes."""
     return [record for _, manifest in store.manifests() for record in manifest.records]
 
@@ -102,7 +102,7 @@ class Desk:
 # --- kernels ----------------------------------------------------------------------------------
 
 
-def said(kernel, answer):
+def answer_question(kernel, answer):
     """Answer a kernel's next question, and return its prompt. ``{}`` in the answer is the code."""
     prompt = kernel.recv("stdin")["content"]["prompt"]
     code = code_in(prompt) if "type " in prompt else ""
@@ -110,7 +110,7 @@ def said(kernel, answer):
     return prompt
 
 
-def forget_questions(kernel):
+def drop_questions(kernel):
     """Read and drop all questions so far, such as withdrawn ones."""
     while kernel.stdin.poll(500):
         kernel.recv("stdin")
@@ -119,7 +119,7 @@ def forget_questions(kernel):
 def run(kernel, code, *answers, **extra):
     """Run a cell and answer its questions in order; return prompts, reply and output."""
     mid = kernel.execute_send(code, **{"allow_stdin": True} | extra)
-    prompts = [said(kernel, answer) for answer in answers]
+    prompts = [answer_question(kernel, answer) for answer in answers]
     reply = kernel.reply(mid)["content"]
     assert not kernel.stdin.poll(0), "a question that nobody expected"
     return prompts, reply, kernel.until_idle(mid)

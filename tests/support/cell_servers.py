@@ -31,31 +31,31 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 """
 
 
-def serves(port: int, body: str = "a cell's page", host: str = "127.0.0.1") -> str:
+def serving_cell(port: int, body: str = "a cell's page", host: str = "127.0.0.1") -> str:
     """Return the source of a cell that serves a text at a port."""
     return SERVES.format(port=port, body=body, host=host)
 
 
-def table(kernel: Kernel) -> dict[int, tuple[str, bool]]:
+def shown_ports(kernel: Kernel) -> dict[int, tuple[str, bool]]:
     """Return what %ports shows: by port, the address and whether a cell listens."""
     shown = reading.cards(kernel.run("%ports")[1], "ports")
     rows = shown[0]["ports"] if shown else []
     return {row["number"]: (row["url"], row["listens"]) for row in rows}
 
 
-def there(url: str) -> tuple[str, int]:
+def socket_address(url: str) -> tuple[str, int]:
     """Return the socket address for a URL: names below localhost are this machine (RFC 6761)."""
     return "127.0.0.1", int(urlsplit(url).port or 80)
 
 
 def connect(url: str) -> socket.socket:
     """Return a connection to a URL's server."""
-    return socket.create_connection(there(url), SECONDS)
+    return socket.create_connection(socket_address(url), SECONDS)
 
 
 def get(url: str, host: str | None = None, path: str = "/") -> tuple[int, str]:
     """Request a URL with ``host`` in the header Host; return the status and the text."""
-    asked = http.client.HTTPConnection(*there(url), timeout=SECONDS)
+    asked = http.client.HTTPConnection(*socket_address(url), timeout=SECONDS)
     try:
         asked.request("GET", path, headers={"Host": urlsplit(url).netloc if host is None else host})
         answer = asked.getresponse()

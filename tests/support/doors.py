@@ -216,7 +216,7 @@ def wait_ready(kernel: Kernel) -> Kernel:
     raise TimeoutError(kernel.stderr())
 
 
-def beside(name: str) -> Callable[[Prey], dict[str, Any]]:
+def module_beside_notebook(name: str) -> Callable[[Prey], dict[str, Any]]:
     """Return a preparation that puts a module into the notebook's folder, to shadow a real one."""
 
     def prepare(prey: Prey) -> dict[str, Any]:
@@ -226,14 +226,14 @@ def beside(name: str) -> Callable[[Prey], dict[str, Any]]:
     return prepare
 
 
-def import_more(door: Door) -> None:
+def cause_more_imports(door: Door) -> None:
     """Send requests for which a kernel imports more modules than at its start."""
     door.run("%time 1")
     door.ask("is_complete_request", code="%time 1")
     door.ask("complete_request", code="import zm", cursor_pos=9)
 
 
-def after_kernels_of(policy: str) -> Callable[[Prey], dict[str, Any]]:
+def after_other_kernels(policy: str) -> Callable[[Prey], dict[str, Any]]:
     """Return a preparation that runs a secret cell in kernels that end before the attack."""
 
     def prepare(prey: Prey) -> dict[str, Any]:

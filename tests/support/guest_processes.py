@@ -8,7 +8,7 @@ from pathlib import Path
 from support import processes
 
 
-def guests(zygote: int) -> tuple[list[int], list[int]]:
+def guests_and_copies(zygote: int) -> tuple[list[int], list[int]]:
     """Return the pids of the zygote's children, and of these processes' copies; oldest first.
 
     The zygote adopts the copies of a killed process. The guest that serves comes last.
@@ -22,12 +22,12 @@ def is_guest(pid: int) -> bool:
     return processes.name(pid) == "cb-guest"
 
 
-def sheltered(zygote: int, *, serving: bool = False) -> list[int]:
+def replaceable_guest(zygote: int, *, serving: bool = False) -> list[int]:
     """Return the pid of the guest, or of the copy taking over, if it has forked a copy itself.
 
     Empty if there is none. ``serving``: only the guest counts.
     """
-    heirs = guests(zygote)[0][-1:]
+    heirs = guests_and_copies(zygote)[0][-1:]
     return [pid for pid in heirs if children(pid) and (not serving or is_guest(pid))]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.batch.judge import JudgeContext
 
 
-def by(
+def context(
     preset: str = "safe", folder: Path = Path("/"), *, template: bool = False, **less: Any
 ) -> JudgeContext:
     """Return the context for a preset or policy file with some fields changed.
@@ -30,7 +30,7 @@ def by(
     return judge_context(msgspec.structs.replace(options, project=place, folder=place))
 
 
-def of_cells(*sources: str, **keywords: Any) -> list[list[Finding]]:
+def findings_of_cells(*sources: str, **keywords: Any) -> list[list[Finding]]:
     """Return the findings in each of these cells, judged one after another."""
-    cells = CellJudge(by(**keywords), Path("/a.ipynb"))
+    cells = CellJudge(context(**keywords), Path("/a.ipynb"))
     return [cells.judge(source) for source in sources]

@@ -49,10 +49,10 @@ UNSAFE = argv_for("unsafe", "--allow-unsafe")
 
 def argv_changed(change: str, policy: str | Path, *options: str) -> list[str]:
     """Return a command whose host first runs the code ``change``, for positive controls."""
-    return changed(change, argv_for(policy, *options))
+    return with_change(change, argv_for(policy, *options))
 
 
-def changed(change: str, argv: list[str]) -> list[str]:
+def with_change(change: str, argv: list[str]) -> list[str]:
     """Return a kernel's command, changed so that its host first runs the code ``change``."""
     main = f"{change}; import sys; from cellblock.jupyter.start import main; main(sys.argv[1:])"
     return [argv[0], "-E", "-P", "-c", main, *argv[argv.index("cellblock") + 1 :]]
@@ -272,7 +272,7 @@ def world_of_nobody() -> World:
     return World(NOBODY)
 
 
-def placed(user: str) -> tuple[World, tuple[str, ...]]:
+def world_and_prefix(user: str) -> tuple[World, tuple[str, ...]]:
     """Return a world of one of ``machines.users``, and the words before its commands; or skip."""
     name, _, wrapped = user.partition(" in ")
     if wrapped and (why := machines.no_bubblewrap()):
@@ -290,7 +290,7 @@ def start_staged(start: Callable[..., Kernel], user: str, backend: str) -> Kerne
     Its policy extends preset data, which stages writes and so needs a mounter, and lets cells start
     programs. The notebook's folder has a subfolder ``private``.
     """
-    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
+    world, prefix = world_and_prefix(f"{user} in namespaces" if backend == "bubblewrap" else user)
     world.backend = backend
     (world.work / "private").mkdir()
     world.give(world.work / "private")

@@ -25,7 +25,7 @@ import pytest
 from cellblock.jupyter import install as specs
 from support import commands
 from support.endpoint import Endpoint
-from support.kernels import ROOT, argv_for, changed
+from support.kernels import ROOT, argv_for, with_change
 from support.wheels import Index
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def answer(cell: nbformat.NotebookNode, prompt: str) -> str:
     return ANSWERS[cell.id].format(found[1] if found else "417")
 
 
-def told(notebook: nbformat.NotebookNode, begins: str) -> list[str]:
+def commands_in(notebook: nbformat.NotebookNode, begins: str) -> list[str]:
     """Return the commands in a lesson's text that begin with ``begins``."""
     texts = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     lines = [line for text in texts for line in _COMMAND.findall(text)]
@@ -126,7 +126,7 @@ def missing(name: str) -> list[str]:
     return [module for module in NEEDS.get(name, ()) if find_spec(module) is None]
 
 
-def needs(name: str) -> None:
+def skip_unless_installed(name: str) -> None:
     """Skip the test if modules that the lesson needs are not installed."""
     if modules := missing(name):
         pytest.skip(f"{', '.join(modules)}, for the lesson {name}: not installed")
@@ -175,7 +175,7 @@ class Classroom:
 
         The command's report about the machine is left out, since it takes most of the time.
         """
-        for line in told(read(self.folder / f"{name}.ipynb"), "cellblock install"):
+        for line in commands_in(read(self.folder / f"{name}.ipynb"), "cellblock install"):
             policy, given = _INSTALL.fullmatch(line).groups()
             with self._here():
                 _, spec = specs.install(
@@ -232,7 +232,7 @@ def _have(spec: Path, module: Path) -> None:
     """Let a kernel import the modules in a folder, as if they were installed."""
     known = json.loads(spec.read_text())
     change = f"import sys; sys.path.append({str(module.resolve())!r})"
-    known["argv"] = changed(change, known["argv"])
+    known["argv"] = with_change(change, known["argv"])
     spec.write_text(json.dumps(known))
 
 

@@ -33,7 +33,7 @@ def tight_argv(world, *, mode="unsafe", grace=2.0, **changes):
     return argv_changed(patience, policy, "--allow-unsafe")
 
 
-def stopped(reply, published):
+def stop_card(reply, published):
     """Return the JSON of a stopped cell's card, after comparing it with reply and error."""
     assert (reply["status"], reply["ename"]) == ("error", "CellStopped"), reply
     (card,) = reading.cards(published, "outcome")
@@ -42,14 +42,14 @@ def stopped(reply, published):
     return card
 
 
-def goes_on(kernel):
+def assert_runs_cells(kernel):
     """Assert that the kernel still runs cells."""
     reply, published = kernel.run("6 * 7")
     assert reply["status"] == "ok", reply
     assert reading.result(published) == "42"
 
 
-def anew(kernel):
+def with_new_guest(kernel):
     """Kill the guest and all its copies; return the kernel when a new guest serves."""
     killed = [*kernel.copies(), kernel.guest()]
     processes.end(killed)

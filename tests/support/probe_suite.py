@@ -82,7 +82,7 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     )
 
 
-def check_held(found: Suite, backend: str) -> None:
+def assert_proved(found: Suite, backend: str) -> None:
     """Assert that everything that a backend declares for preset safe was proved."""
     assert (found.backend, found.failure, found.contradicted) == (backend, "", [])
     assert "unwitnessed" not in found.outcomes.values(), found.outcomes
@@ -94,7 +94,7 @@ def check_held(found: Suite, backend: str) -> None:
     assert verified == PROVED | (set() if names else {"filesystem_read_roots"})
 
 
-def check_wide_held(found: Suite) -> None:
+def assert_wide_proved(found: Suite) -> None:
     """Assert that a policy with network and processes was proved as far as it restricts."""
     assert (found.failure, found.contradicted) == ("", [])
     assert not {"tcp", "udp", "fork", "execute"} & set(found.outcomes)

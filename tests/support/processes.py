@@ -59,7 +59,7 @@ def name(pid: int) -> str:
         return ""
 
 
-def told(pid: int, file: str) -> bytes:
+def read_file(pid: int, file: str) -> bytes:
     """Return a file of a process in proc(5); empty if it has ended or the file can't be read."""
     try:
         return Path(f"/proc/{pid}/{file}").read_bytes()

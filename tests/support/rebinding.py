@@ -28,7 +28,7 @@ _A = 1
 _HEADER = 12
 
 
-def have(address: str) -> None:
+def add_loopback_address(address: str) -> None:
     """Give loopback one more address (netdevice(7), SIOCSIFADDR)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton(address))
@@ -76,7 +76,7 @@ def fetched() -> str:
 
 def main() -> None:
     """Print what each fetch got, how often the name was looked up, and requests inside so far."""
-    have(PUBLIC)
+    add_loopback_address(PUBLIC)
     Web(lambda *_: answer(b"public"), address=PUBLIC, port=80)
     inside = Web(lambda *_: answer(b"inside"), address=INSIDE, port=80)
     resolver, told = Resolver(), {}

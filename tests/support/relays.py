@@ -12,7 +12,7 @@ from cellblock.wire.messages import Neighbour
 SECONDS = 20
 
 
-def after(go, addresses):
+def waiting_for(go, addresses):
     def found():
         go.wait(SECONDS)
         return addresses

@@ -73,5 +73,5 @@ class Stepwise(Simulation):
 CRASH = "it was ended by signal SIGKILL"
 
 
-def lost(**restored):
+def outcome_of_loss(**restored):
     return Stopped("crash", CRASH, restored=Restored(**restored))

@@ -3,7 +3,7 @@
 import pytest
 
 from support import reading, toolbox
-from support.approvals import run, said
+from support.approvals import run, answer_question
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_reply_tells_of_a_call_that_was_not_approved(kernel):
     mid = kernel.execute_send(
         "try: log_in('ada', 'hunter2')\nexcept ToolError: pass", allow_stdin=True
     )
-    prompt = said(kernel, "no")
+    prompt = answer_question(kernel, "no")
     assert "password = •••, kept out of sight" in prompt
     assert "hunter2" not in prompt.replace("log_in('ada', 'hunter2')", "")
     (told,) = toolbox.calls(kernel.reply(mid))

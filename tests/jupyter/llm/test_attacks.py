@@ -127,16 +127,16 @@ def test_no_process_of_the_kernels_shows_the_key_to_others(kernel):
     run(kernel, "llm('say x')")
     assert worker(kernel)
     for pid in kernel.tree()[1:]:
-        assert KEY.encode() not in processes.told(pid, "environ")
+        assert KEY.encode() not in processes.read_file(pid, "environ")
     # The host was started with it; who is not root can't see that either.
-    assert KEY.encode() in (processes.told(kernel.proc.pid, "environ") or KEY.encode())
+    assert KEY.encode() in (processes.read_file(kernel.proc.pid, "environ") or KEY.encode())
 
 
 def worker(kernel):
     """Return the pid of the process that asks: the host may have others that make caches."""
     host, program = kernel.proc.pid, b"tools.worker import main"
     children = [pid for pid, of in processes.parents().items() if of == host]
-    (pid,) = [pid for pid in children if program in processes.told(pid, "cmdline")]
+    (pid,) = [pid for pid in children if program in processes.read_file(pid, "cmdline")]
     return pid
 
 

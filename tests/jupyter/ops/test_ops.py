@@ -185,7 +185,7 @@ def test_the_first_call_of_what_is_granted_starts_one_worker(kernel):
 def _workers(kernel):
     """Return the pids of processes in which the host runs what cells call."""
     return [
-        pid for pid in kernel.tree() if b"services.tools.worker" in processes.told(pid, "cmdline")
+        pid for pid in kernel.tree() if b"services.tools.worker" in processes.read_file(pid, "cmdline")
     ]
 
 
