@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cellblock import SandboxPool
-from support import reading, toolbox
+from support import reading, tool_kernels
 from support.kernels import Kernel, World, argv_for
 
 SETTINGS = "timeout = 600.0\ntool_max_calls = 1_000_000"
@@ -86,7 +86,7 @@ def main() -> None:
     calls = parser.parse_args().calls
     world = World()
     kinds = {
-        "with": toolbox.argv(world, settings=SETTINGS),
+        "with": tool_kernels.argv(world, settings=SETTINGS),
         "without": argv_for("safe"),
     }
     starts = dict[str, list[float]]()

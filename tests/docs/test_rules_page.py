@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from support.judging import findings_of_cells
+from support.check_judge import findings_of_cells
 from support.kernels import ROOT
 
 PAGE = (ROOT / "docs" / "rules.md").read_text("utf-8")

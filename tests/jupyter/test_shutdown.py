@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_for, world_and_prefix, start_staged
+from support.kernels import Kernel, argv_for, start_staged, world_and_prefix
 
 GO = "print('go', flush=True)\n"
 FAMILY = """

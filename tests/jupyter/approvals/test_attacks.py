@@ -4,8 +4,8 @@ import pytest
 
 from cellblock.analysis.imports import APPROVABLE
 from cellblock.render.text import HOSTS_MARK
-from support import reading, toolbox
-from support.approvals import code_in, drop_questions, run, answer_question
+from support import reading, tool_kernels
+from support.approvals import answer_question, code_in, drop_questions, run
 from support.client import Client
 from support.kernels import World
 
@@ -34,7 +34,7 @@ def worlds():
 def kernel(worlds, start_shared):
     """Return a kernel of mode safe with tools."""
     world, _ = worlds
-    return start_shared(argv=toolbox.argv(world, settings=PROMPT), world=world)
+    return start_shared(argv=tool_kernels.argv(world, settings=PROMPT), world=world)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def forger(worlds, start_shared):
     settings = f"{PROMPT}\nfilesystem_read_roots = ['{{project}}']\n"
     settings += "[ops.read_file]\nroots = ['{project}']"
     return start_shared(
-        argv=toolbox.argv(world, settings=settings, mode="unsafe"),
+        argv=tool_kernels.argv(world, settings=settings, mode="unsafe"),
         world=world,
         extra_env={"XDG_DATA_HOME": str(world.work / "data")},
     )
@@ -176,7 +176,7 @@ def test_the_answer_to_one_call_is_for_no_other_under_its_number(forger):
     answer(forger, "no")
     message = forger.reply(mid)
     forger.until_idle(mid)
-    told = {c["name"]: c["status"] for c in toolbox.calls(message)}
+    told = {c["name"]: c["status"] for c in tool_kernels.calls(message)}
     assert told == {"worker_pid": "withdrawn", "crash": "refused"}
     assert works(forger)
 

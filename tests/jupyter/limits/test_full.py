@@ -5,7 +5,7 @@ import time
 import pytest
 
 from support import reading
-from support.limits import with_new_guest, assert_runs_cells
+from support.limits import assert_runs_cells, with_new_guest
 
 CAUGHT = "held = []\ntry:\n    while True: held.append({})\nexcept MemoryError: pass"
 UNCAUGHT = "held = []\nwhile True: held.append({})"

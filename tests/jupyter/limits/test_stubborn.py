@@ -5,7 +5,7 @@ import time
 import pytest
 
 from support import processes, reading
-from support.limits import with_new_guest, assert_runs_cells, stop_card
+from support.limits import assert_runs_cells, stop_card, with_new_guest
 
 #: Nested, because an interrupt between two turns of one loop gets out of it.
 SWALLOW = """

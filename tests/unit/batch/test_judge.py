@@ -10,7 +10,7 @@ from cellblock.batch.files import CellLines
 from cellblock.batch.judge import judge, judge_source
 from cellblock.batch.verdict import MAX_FINDINGS, FileKind
 from cellblock.policy.load import load_for_check
-from support.judging import context
+from support.check_judge import context
 from support.notebooks import notebook
 
 SAFE = load_for_check("safe").rules()

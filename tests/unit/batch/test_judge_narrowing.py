@@ -8,7 +8,7 @@ import pytest
 from cellblock.batch.judge import judge
 from cellblock.batch.verdict import FileKind
 from cellblock.policy.model import FIELDS, Templates
-from support.judging import context, findings_of_cells
+from support.check_judge import context, findings_of_cells
 from support.notebooks import notebook
 
 WIDER, NOT_KEPT, IMPORT = "policy-only-narrows", "narrowing-not-kept", "import-not-allowed"
@@ -21,7 +21,10 @@ def verdict(*sources, asks=None, folder="/nb", **less):
     own = {} if asks is None else {"cellblock": asks}
     text = notebook(*sources, metadata=own)
     return judge(
-        text.encode(), FileKind.notebook, context(folder=Path(folder), **less), Path(folder, "a.ipynb")
+        text.encode(),
+        FileKind.notebook,
+        context(folder=Path(folder), **less),
+        Path(folder, "a.ipynb"),
     )
 
 
@@ -226,6 +229,8 @@ def test_where_only_templates_run_nothing_else_passes_and_a_template_has_no_poli
 
 
 def test_templates_that_are_not_here_are_told(tmp_path):
-    (found,) = findings_of_cells("%%template a\n{}", templates=Templates(folders=(str(tmp_path / "no"),)))
+    (found,) = findings_of_cells(
+        "%%template a\n{}", templates=Templates(folders=(str(tmp_path / "no"),))
+    )
     assert [each.rule for each in found] == ["template-not-found"]
     assert "can't be looked up: " in found[0].why

@@ -24,7 +24,7 @@ from cellblock.batch.verdict import (
     Verdict,
     check_finding,
 )
-from support.judging import context
+from support.check_judge import context
 from support.notebooks import notebook
 
 ROOT = Path(__file__).parents[3]

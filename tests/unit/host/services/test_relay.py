@@ -13,7 +13,7 @@ import pytest
 
 from cellblock.host.services import relay
 from cellblock.wire.messages import Neighbour
-from support.relays import SECONDS, Relay, waiting_for, is_reset
+from support.relays import SECONDS, Relay, is_reset, waiting_for
 
 
 @pytest.fixture
