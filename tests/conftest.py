@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 
 from support import machines, processes
-from support.kernels import Kernel, World, argv_for, placed
+from support.kernels import Kernel, World, argv_for, world_and_prefix
 
 # Backends are chosen in this process, too.
 os.environ["PATH"] = machines.path()
@@ -108,6 +108,6 @@ def somebody(request):
 
     A test may ask for one ``in namespaces`` besides, by ``machines.users(wrapped=True)``.
     """
-    made, prefix = placed(request.param)
+    made, prefix = world_and_prefix(request.param)
     yield {"world": made, "prefix": prefix}
     made.close()

@@ -38,7 +38,7 @@ with SandboxPool(policy) as pool, pool.sandbox() as one:
 @pytest.fixture(params=["nobody", "nobody in namespaces"])
 def nobody(request):
     """A world of an ordinary user, and what to put before commands."""
-    world, prefix = kernels.placed(request.param)
+    world, prefix = kernels.world_and_prefix(request.param)
     yield world, prefix
     world.close()
 

@@ -87,7 +87,7 @@ def test_the_only_network_device_is_a_loopback(kernel):
 
 def test_who_lists_processes_sees_no_path_of_the_policys(kernel):
     opened = str(kernel.world.root / "open")
-    shown = {pid: processes.told(pid, "cmdline") for pid in kernel.tree()}
+    shown = {pid: processes.read_file(pid, "cmdline") for pid in kernel.tree()}
     assert any(b"--args" in words for words in shown.values())
     assert [words for words in shown.values() if opened.encode() in words] == []
 

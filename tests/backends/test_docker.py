@@ -29,7 +29,7 @@ from cellblock.backends.docker import Docker
 from cellblock.backends.report import doctor_report
 from cellblock.errors import BackendError
 from cellblock.policy.model import Policy, Status
-from support import engine, pages, probe_suite, processes, reading
+from support import doc_pages, engine, probe_suite, processes, reading
 from support.kernels import NOBODY, Kernel, World, argv_for, nobody_prefix
 from support.reading import value
 
@@ -124,12 +124,12 @@ def test_what_the_backend_declares_holds(docker, user):
         found = probe_suite.run_as(nobody_prefix(), "docker", container_image=EMPTY_IMAGE)
     else:
         pytest.skip("the engine does not let nobody in, or the interpreter is out of reach")
-    probe_suite.check_held(found, "docker")
+    probe_suite.assert_proved(found, "docker")
 
 
 def test_what_the_backend_declares_of_a_wide_policy_holds(docker):
     assert docker
-    probe_suite.check_wide_held(
+    probe_suite.assert_wide_proved(
         probe_suite.run("docker", container_image=EMPTY_IMAGE, **probe_suite.WIDE)
     )
 
@@ -334,7 +334,7 @@ def test_image_build_says_what_it_has_made_and_makes_it_once(docker):
 def test_the_locks_hold_inside_a_plain_pod(docker, tmp_path):
     """What docs/remote.md says of Kubernetes, short of it: no privilege, the engine's own filter."""
     policy = tmp_path / "lab.toml"
-    policy.write_text(pages.files("remote.md")["lab.toml"])
+    policy.write_text(doc_pages.files("remote.md")["lab.toml"])
     tmp_path.chmod(0o755)
     installed_in = {sys.prefix, sys.base_prefix, *(path for path in sys.path if path)}
     folders = [path for path in (*installed_in, "/usr", "/lib", "/lib64") if Path(path).is_dir()]

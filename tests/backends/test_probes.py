@@ -88,12 +88,12 @@ def test_each_capability_with_probes_has_one_that_is_no_way_around():
 def test_what_the_backend_declares_holds(backend, user):
     found = as_somebody(user, backend)
 
-    probe_suite.check_held(found, backend)
+    probe_suite.assert_proved(found, backend)
 
 
 @pytest.mark.parametrize("backend", LOCKING)
 def test_what_the_backend_declares_of_a_wide_policy_holds(backend):
-    probe_suite.check_wide_held(probe_suite.run(backend, **probe_suite.WIDE))
+    probe_suite.assert_wide_proved(probe_suite.run(backend, **probe_suite.WIDE))
 
 
 @pytest.mark.parametrize("user", ["same user", "nobody"] if os.geteuid() == 0 else ["same user"])

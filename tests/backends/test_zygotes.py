@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from support import machines
-from support.kernels import placed
+from support.kernels import world_and_prefix
 
 WHY_NOT = machines.no_bubblewrap()
 BACKENDS = [
@@ -64,7 +64,7 @@ with Sandbox(policy, allow_unsafe=True) as sandbox:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("user", machines.users())
 def test_what_is_preloaded_can_do_no_more_than_a_cell(user, backend):
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     try:
         for path, text in ((world.work / "preloaded.py", MODULE), (world.home / "secret", "")):
             path.write_text(text)

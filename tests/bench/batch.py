@@ -1,12 +1,12 @@
-"""``cellblock run`` beside nbconvert and nbclient over the same notebooks, as ratios.
+"""Compares ``cellblock run`` with nbconvert and nbclient on the same notebooks, as ratios.
 
 python tests/bench/batch.py [--notebooks 100] [--rounds 1] [--json FILE]
 
-On two processors, where there are more. Three take turns: cellblock (confined guests of one warm
-zygote, policy safe), ``jupyter nbconvert --execute`` and nbclient in one process (both with stock
-ipykernel, confined by nothing). Then what a pandas notebook takes to start where pandas is
-preloaded, and the memory of each further guest, which is measured without snapshots. Never a timed
-test: the numbers are for people who change a hot path. docs/run.md has them.
+Uses two processors, if there are more. Three programs take turns: cellblock (confined guests of one
+warm zygote, policy safe), ``jupyter nbconvert --execute``, and nbclient in one process (both with
+stock ipykernel, not confined). Then it measures the start of a pandas notebook with pandas
+preloaded, and the memory of each further guest, without snapshots. This is never a timed test: the
+numbers are for developers who change a hot path. docs/run.md has them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CELLS = [
     "print(json.dumps(rows[:3], indent=1))",
 ]
 PANDAS = "import pandas as pd\npd.DataFrame({'a': [1, 2, 3]})"
-#: What notebooks with pandas consist of, how many there are, and the policy that they run under.
+#: The cells of notebooks with pandas.
 TABLES = [
     "import pandas as pd",
     "df = pd.DataFrame({'a': range(100), 'b': range(100)})\ndf.describe()",
@@ -47,11 +47,14 @@ TABLES = [
     "print(len(df))",
     "df.head()",
 ]
+#: How many of these there are.
 MANY_TABLES = 20
+#: A policy under which they run.
 PRELOADING = 'extends = "data"\npreload = ["numpy", "pandas"]\n'
 GOAL = {"jupyter nbconvert --execute": 15.0, "nbclient in one process": 10.0}
-#: Processors that are used, and what is measured on them besides rates.
+#: Processors that are used.
 PROCESSORS = 2
+#: The policy of the pool that is measured.
 PRESET, CHANGES = "data", {"preload": ("pandas",), "snapshots": "off"}
 NBCLIENT = """
 import sys, nbformat
@@ -64,7 +67,7 @@ for path in sys.argv[1:]:
 
 
 def written(folder: Path, count: int, cells: list[str]) -> list[Path]:
-    """Write so many notebooks of these cells."""
+    """Write ``count`` notebooks of these cells; return their paths."""
     spec = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     made = json.dumps(document(*cells, metadata=spec))
     paths = [folder / f"n{number:03}.ipynb" for number in range(count)]
@@ -115,7 +118,7 @@ BY_TABLES = {
 
 
 def rate(command, count: int, cells: list[str] = CELLS) -> float:
-    """Notebooks a second, from the command's start to its end."""
+    """Return notebooks a second, from the command's start to its end."""
     folder = Path(tempfile.mkdtemp(prefix="cb-bench-"))
     (folder / "nb").mkdir()
     argv = command(written(folder / "nb", count, cells), folder / "out")
@@ -129,7 +132,7 @@ def rate(command, count: int, cells: list[str] = CELLS) -> float:
 
 
 async def starts(rounds: int) -> tuple[float, list[float], list[float]]:
-    """Milliseconds to a ready guest and to a table; then KiB that are a further guest's own."""
+    """Return the milliseconds to a ready guest and to a table, and the memory of a further guest."""
     policy = Policy.preset(PRESET, **CHANGES)
     async with AsyncSandboxPool(policy) as pool:
         async with pool.sandbox() as first:
@@ -146,7 +149,7 @@ async def starts(rounds: int) -> tuple[float, list[float], list[float]]:
 
 
 async def memory(pool: AsyncSandboxPool, count: int = 8) -> list[float]:
-    """KiB of each guest, with so many that have pandas at once: private, shared in part, resident."""
+    """Return the KiB of each of ``count`` guests with pandas: private, with its share, resident."""
     opened = []
     for _ in range(count):
         sandbox = pool.sandbox()
@@ -158,11 +161,11 @@ async def memory(pool: AsyncSandboxPool, count: int = 8) -> list[float]:
     for sandbox in opened:
         await sandbox.close()
     keys = ("Private", "Pss", "Rss")
-    return [statistics.median(one[key] for one in fields) for key in keys]
+    return [statistics.median(entry[key] for entry in fields) for key in keys]
 
 
 def tables(rounds: int) -> dict[str, float]:
-    """Return notebooks a second of those with pandas, by what runs them."""
+    """Return notebooks a second for those with pandas, by the program that runs them."""
     got: dict[str, list[float]] = {name: [] for name in BY_TABLES}
     for _ in range(rounds):
         for name, command in BY_TABLES.items():
@@ -204,7 +207,7 @@ def compared(count: int, rounds: int) -> list[dict]:
 
 
 def held_to(most: int) -> int:
-    """Have this process, and all that it starts, use so many processors; return how many there are."""
+    """Limit this process and its children to ``most`` processors; return how many there are."""
     own = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, own[:most])
     return len(own[:most])

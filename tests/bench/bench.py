@@ -1,12 +1,12 @@
-"""cellblock beside stock ipykernel, in one run, as ratios (lower is better).
+"""Compares cellblock with stock ipykernel in one run, as ratios (lower is better).
 
 python tests/bench/bench.py [--kernel cellblock] [--against python3] [--rounds 5] [--json FILE]
                             [--only MEASURE ...] [--starts]
 
-The two kernels take turns, so that a machine that slows down slows both. Figures are medians.
-Then starts behind each backend, as ratios to landlock's, and what looking up a proof adds to one;
-with ``--starts`` nothing else.
-Never a timed test: the numbers are for people who change a hot path.
+The two kernels take turns, so that a machine that slows down slows both. Figures are medians. Then
+it measures starts behind each backend, as ratios to landlock's, and the time for which a start
+looks up a proof; with ``--starts`` only these. This is never a timed test: the numbers are for
+developers who change a hot path.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LONG = "\n".join(f"v{i} = {i} * 2 + len('{i}')" for i in range(3000))
 
 
 class UsersWorld(World):
-    """The user's own environment: a first start in an empty home would slow ipykernel down."""
+    """The user's own environment, since a first start in an empty home would slow ipykernel."""
 
     def environment(self, **extra: str) -> dict[str, str]:
         return dict(os.environ) | extra
@@ -60,7 +60,7 @@ def timed(action) -> float:
 
 
 def whole(kernel: Kernel, code: str, status: str = "ok") -> float:
-    """Milliseconds from request to both reply and idle."""
+    """Return the milliseconds from a request to its reply and idle."""
 
     def once() -> None:
         reply, _ = kernel.run(code)
@@ -90,7 +90,7 @@ def completion(kernel: Kernel) -> float:
 
 
 def interrupt(kernel: Kernel) -> float:
-    """Milliseconds from interrupt_request to the reply of the interrupted cell."""
+    """Return the milliseconds from interrupt_request to the reply of the interrupted cell."""
     mid = kernel.execute_send("print('go', flush=True)\nwhile True: pass")
     while kernel.recv("iopub")["msg_type"] != "stream":
         pass
@@ -109,7 +109,7 @@ def interrupt(kernel: Kernel) -> float:
 
 
 def spawn(name: str) -> tuple[Kernel, float]:
-    """A kernel, and the milliseconds from spawn to its first execute reply."""
+    """Return a kernel, and the milliseconds from its spawn to its first execute reply."""
     kernel = Kernel(argv_of(name), world=UsersWorld())
     mid = kernel.execute_send("x = 1")
     kernel.reply(mid)
@@ -152,7 +152,7 @@ def measure(names: list[str], rounds: int, only: list[str]) -> dict[str, dict[st
     return got
 
 
-#: Starts: the backend that the policy names, and whether doctor has seen that hold before.
+#: The starts to measure: the policy's backend, and whether doctor has proved the policy before.
 STARTS = {
     "landlock": ("landlock", False),
     "landlock, proved": ("landlock", True),
@@ -160,14 +160,15 @@ STARTS = {
     "bubblewrap": ("bubblewrap", False),
     "docker": ("docker", False),
 }
-#: Of landlock's; a proof may cost so many milliseconds.
+#: Ratios to landlock's start.
 START_TARGETS = {"bubblewrap": 1.15}
+#: Milliseconds that looking up a proof may take.
 PROOF_TARGET = 20.0
 DOCTOR = "from cellblock.cli.main import main; main()"
 
 
 class Place(World):
-    """Where a kernel behind one backend starts again and again."""
+    """The world in which a kernel behind one backend starts again and again."""
 
     def __init__(self, backend: str, *, proved: bool) -> None:
         super().__init__(backend=backend)
@@ -184,7 +185,7 @@ class Place(World):
         return super().environment(**where, **extra)
 
     def start(self) -> float:
-        """Milliseconds from spawn to the first execute reply; shut down again."""
+        """Start a kernel and end it; return the milliseconds to its first execute reply."""
         kernel = Kernel(argv_for(self.named), world=self)
         kernel.reply(kernel.execute_send("x = 1"))
         took = (time.perf_counter() - kernel.started) * 1000
@@ -193,7 +194,7 @@ class Place(World):
 
 
 def starts(rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of starts behind every backend that is here; they take turns."""
+    """Return the milliseconds of starts behind each backend on this machine, measured in turns."""
     with contextlib.ExitStack() as made:
         missing = {"bubblewrap": machines.no_bubblewrap()}
         missing["docker"] = made.enter_context(engine.running())
@@ -206,7 +207,7 @@ def starts(rounds: int) -> dict[str, list[float]]:
             else:
                 places[label] = Place(backend, proved=proved)
                 made.callback(places[label].close)
-                places[label].start()  # what a first one makes in a home is there
+                places[label].start()  # a first start in a home takes longer
         got: dict[str, list[float]] = {label: [] for label in places}
         for _ in range(rounds):
             for label, place in places.items():
@@ -215,7 +216,7 @@ def starts(rounds: int) -> dict[str, list[float]]:
 
 
 def show_starts(got: dict[str, list[float]]) -> list[dict[str, object]]:
-    """Print starts beside landlock's; return them as rows."""
+    """Print the starts with their ratios to landlock's; return them as rows."""
     least = statistics.median(got["landlock"])
     rows: list[dict[str, object]] = []
     print(f"\n{'start behind':22}{'':>14}{'ratio':>8}{'target':>8}")
@@ -223,14 +224,14 @@ def show_starts(got: dict[str, list[float]]) -> list[dict[str, object]]:
         took = statistics.median(times)
         print(f"{label:22}{took:>11.2f} ms{took / least:>8.2f}{START_TARGETS.get(label, ''):>8}")
         rows.append({"measure": f"start: {label}", "ours": took, "ratio": took / least})
-    # The quickest of each: a start varies by more than this costs.
+    # The quickest of each, since starts vary by more than this costs.
     more = min(got["landlock, proved"]) - min(got["landlock"])
     print(f"{'a proof is looked up':22}{more:>11.2f} ms{'':>8}{PROOF_TARGET:>5.0f} ms")
     return rows
 
 
 def show(ours: str, theirs: str, got: dict[str, dict[str, list[float]]]) -> list[dict[str, object]]:
-    """Print one kernel beside the other; return the figures as rows."""
+    """Print the two kernels' figures with ratios; return them as rows."""
     rows: list[dict[str, object]] = []
     print(f"{'':14}{ours:>14}{theirs:>14}{'ratio':>8}{'target':>8}")
     for label, target in TARGETS.items():

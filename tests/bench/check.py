@@ -1,8 +1,8 @@
-"""What `cellblock check` takes for many notebooks: printed, never asserted.
+"""Measures `cellblock check` on many notebooks. Prints, and asserts nothing.
 
 python tests/bench/check.py [--notebooks 1000] [--cells 20]
 
-Seconds of whole runs, as a process each.
+Measured are seconds of whole runs, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.notebooks import notebook
 
-#: As people write them: imports, functions, loops, plots; one in fifty has something refused.
+#: Ordinary cells. One notebook in fifty also has a cell that is denied.
 CELLS = (
     "import math\nimport json\nfrom collections import Counter, defaultdict\n",
     (
@@ -52,7 +52,7 @@ REFUSED = "import gc\ngc.collect()\n"
 
 
 def write(folder: Path, notebooks: int, cells: int) -> int:
-    """Write notebooks; return their bytes."""
+    """Write notebooks; return their size in bytes."""
     size = 0
     for number in range(notebooks):
         sources = [CELLS[n % len(CELLS)] + f"# {number}\n" for n in range(cells)]
@@ -65,7 +65,7 @@ def write(folder: Path, notebooks: int, cells: int) -> int:
 
 
 def measured(folder: Path, *options: str) -> str:
-    """Run the command; return what it took and the last line that it printed."""
+    """Run the command; return its time and the last line of its output."""
     command = [Path(sys.executable).with_name("cellblock"), "check", str(folder), *options]
     began, used = time.perf_counter(), _used()
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -81,7 +81,7 @@ def _used() -> float:
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Print the measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--notebooks", type=int, default=1_000)
     parser.add_argument("--cells", type=int, default=20)

@@ -1,12 +1,12 @@
-"""``cellblock run --cluster``: notebooks a second with 1, 2, … workers, and what more would bring.
+"""Measures ``cellblock run --cluster`` with 1, 2, … workers, and estimates rates with more.
 
 python tests/bench/cluster.py [--notebooks 200] [--workers 1 2] [--json FILE]
 
-A scheduler and workers of one thread each run here, so what is measured ends with this machine's
-processors. The model goes on from there: w workers bring w times what one brings, until the run's own
-process, or the scheduler, has no more time: rate = min(w * r, limit). The limit is one second by
-the processor time that either takes for a notebook, whichever takes more. Starts are left out: the
-first tenth of the notebooks is not counted. Never a timed test.
+The scheduler and workers of one thread run on this machine, whose processors limit what can be
+measured. A model estimates the rest: w workers are w times as fast as one, until the run's own
+process or the scheduler is busy: rate = min(w * r, limit). The limit is one second divided by the
+processor time for a notebook, of the process that needs more. The first tenth of the notebooks is
+not counted, so that starts do not matter. This is never a timed test.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODELLED = (2, 4, 8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class Measured:
-    """Notebooks a second, and milliseconds of a processor for each: the run's, the scheduler's."""
+    """A measured rate, and the processor time for a notebook, of the run and of the scheduler."""
 
     workers: int
     rate: float
@@ -50,12 +50,12 @@ class Measured:
 
     @property
     def limit(self) -> float:
-        """Notebooks a second that the busier of the two could have."""
+        """The notebooks a second for which the busier process would need all its time."""
         return 1000 / max(self.run_ms, self.scheduler_ms)
 
 
 def measured(workers: int, notebooks: int) -> Measured:
-    """Run so many notebooks on so many workers."""
+    """Run ``notebooks`` notebooks on ``workers`` workers."""
     cluster = Cluster()
     try:
         for _ in range(workers):
@@ -93,7 +93,7 @@ def _measured(cluster: Cluster, workers: int, notebooks: int) -> Measured:
 
 
 def _passed(process: subprocess.Popen[str], count: int) -> None:
-    """Wait until so many more have."""
+    """Wait until ``count`` more notebooks have passed."""
     assert process.stdout is not None
     while count:
         line = process.stdout.readline()
@@ -103,7 +103,7 @@ def _passed(process: subprocess.Popen[str], count: int) -> None:
 
 
 def processor_time(pid: int) -> float:
-    """Return the seconds that a process has had of processors (proc(5))."""
+    """Return the processor time of a process in seconds (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -115,8 +115,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows = [measured(workers, args.notebooks) for workers in args.workers]
-    for one in rows:
-        print(f"{one.workers:3} workers {one.rate:8.1f} notebooks/s  measured")
+    for row in rows:
+        print(f"{row.workers:3} workers {row.rate:8.1f} notebooks/s  measured")
     first = rows[0]
     single, limit = first.rate / first.workers, first.limit
     for workers in MODELLED:
@@ -126,7 +126,7 @@ def main() -> int:
         f" of the scheduler's: at most {limit:.0f} notebooks/s; {os.cpu_count()} processors here"
     )
     if args.json:
-        args.json.write_text(json.dumps([asdict(one) for one in rows], indent=1))
+        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return 0
 
 

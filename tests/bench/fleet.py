@@ -1,12 +1,17 @@
-"""Many sandboxes in one program, beside what else runs a model's code, in one run and as ratios.
+"""Compares many sandboxes in one program with other ways to run a model's code, as ratios.
 
 python tests/bench/fleet.py [--rounds 15] [--many 200] [--json FILE]
 
-What takes turns, so that a busy machine is busy for all: the next sandbox of a pool until a cell
-has used pandas (under data, without a project and with one, where each has a zygote; under safe, without pandas), a
-sandbox alone, a fresh ``python -c "import pandas"``, smolagents' local executor (in this process,
-confined by its own interpreter alone), and sandlock's SDK, where it is installed, running the same
-command. Then calls, memory, and so many sandboxes open at once. Never a timed test.
+These take turns, so that a busy machine is busy for all:
+
+- the next sandbox of a pool, until a cell has used pandas: under data, without a project, and with
+  one, where each sandbox has a zygote; under safe, without pandas
+- a sandbox alone
+- a fresh ``python -c "import pandas"``
+- smolagents' local executor, in this process, confined only by its own interpreter
+- sandlock's SDK, if it is installed, with the same command
+
+Then calls, memory, and ``--many`` sandboxes open at once. This is never a timed test.
 docs/performance.md has the numbers.
 """
 
@@ -33,7 +38,7 @@ from support import processes
 PRELOAD = ("numpy", "pandas", "matplotlib")
 PANDAS = "import pandas as pd\nint(pd.DataFrame({'a': [1, 2, 3]}).a.sum())"
 COMMAND = [sys.executable, "-c", PANDAS]
-#: What was asked of a quiet machine.
+#: The targets, on a quiet machine.
 GOALS = {
     "data pool: next, pandas used": 40.0,
     "Sandbox('data') alone: ready": 400.0,
@@ -44,7 +49,7 @@ FRESH = 'python -c "import pandas"'
 
 
 def pss(pids: list[int]) -> float:
-    """Return the MiB that processes hold, each shared page divided among those that share it."""
+    """Return the MiB that processes hold, with each shared page divided among its sharers."""
     found = 0
     for pid in pids:
         try:
@@ -60,7 +65,7 @@ def held() -> float:
 
 
 async def timed(work) -> float:
-    """Return the milliseconds that it takes."""
+    """Return the milliseconds that ``work`` takes."""
     began = time.perf_counter()
     await work
     return (time.perf_counter() - began) * 1000
@@ -94,7 +99,7 @@ async def fresh() -> float:
 
 
 async def smolagents() -> float:
-    """Return the milliseconds to an executor that has used pandas, which is imported already."""
+    """Return the milliseconds until an executor has used pandas, which is imported already."""
     from smolagents.local_python_executor import LocalPythonExecutor  # noqa: PLC0415 - takes 2 s
 
     async def go() -> None:
@@ -106,7 +111,7 @@ async def smolagents() -> float:
 
 
 def sandlock():
-    """Return what runs the command in sandlock; None where it can't be had."""
+    """Return a function that runs the command in sandlock, or None if it is not available."""
     try:
         from sandlock import Sandbox  # noqa: PLC0415 - may not be there
 
@@ -123,7 +128,7 @@ def sandlock():
 
 
 async def starts(rounds: int, project: Path) -> dict[str, list[float]]:
-    """Return the milliseconds of each start, by what is started."""
+    """Return the milliseconds of starts, by the kind of start."""
     policy = Policy.preset("data", preload=PRELOAD)
     async with AsyncExitStack() as stack:
         pools = {}
@@ -154,7 +159,7 @@ async def starts(rounds: int, project: Path) -> dict[str, list[float]]:
 
 
 async def calls(count: int = 400) -> dict[str, list[float]]:
-    """Return the milliseconds of calls that do next to nothing."""
+    """Return the milliseconds of calls that do almost nothing."""
     from smolagents.local_python_executor import LocalPythonExecutor  # noqa: PLC0415 - as above
 
     executor = LocalPythonExecutor([])
@@ -170,7 +175,7 @@ async def calls(count: int = 400) -> dict[str, list[float]]:
 
 
 async def memory(many: int, project: Path) -> dict[str, tuple[int, float, float]]:
-    """Return how many sandboxes were open, MiB of one more, and of all, by what their pool is."""
+    """Return the number of open sandboxes, the MiB of one more and of all, by the kind of pool."""
     policy = Policy.preset("data", preload=PRELOAD)
     found = {}
     number, table = "x = {0}", PANDAS.replace("1, 2, 3", "{0}, 0")

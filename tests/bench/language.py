@@ -1,6 +1,6 @@
-"""Measure what the language layer costs in a loop within one cell, against plain Python, as ratios.
+"""Measures the cost of the language layer in a loop within a cell, as ratios to plain Python.
 
-Each line is the least of many runs on each side, taken in turns in one session.
+Each figure is the least of many runs, which both sides make in turns in one session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 from cellblock import Sandbox
 
-#: Turns of a loop, loops of which the least counts, and how often each side is asked.
+#: Iterations of a loop, loops of which the quickest counts, and rounds.
 LOOP, RUNS, ROUNDS = 10_000, 30, 5
 LINES = {
     "attribute": "x.value",
@@ -56,7 +56,7 @@ times.append(min(took))
 
 
 def program() -> str:
-    """Return the cell: each line is timed in a loop of a function, and in one of the cell's own."""
+    """Return the cell, which times each line in a loop within a function and in one without."""
     made = [PROGRAM, "from time import perf_counter", "times = []"]
     for number, line in enumerate(LINES.values()):
         loop = f"for i in range({LOOP}): {line}"
@@ -66,7 +66,7 @@ def program() -> str:
 
 
 def main() -> None:
-    """Print two ratios a line, and what it takes in a function of plain Python."""
+    """Print two ratios for each line, and its time in a function of plain Python."""
     cell = program()
     guarded, plain = [], []
     with Sandbox("safe") as sandbox:

@@ -1,4 +1,4 @@
-"""What `cellblock mcp` adds over stdin and stdout, with the SDK's client: printed, never asserted.
+"""Measures what `cellblock mcp` over stdio adds, with the SDK's client. Asserts nothing.
 
 python tests/bench/mcp_stdio.py [--starts 10] [--calls 200]
 
@@ -39,7 +39,7 @@ async def starts(times: int) -> dict[str, list[float]]:
 
 
 async def calls(times: int) -> dict[str, list[float]]:
-    """Time one cell by turns: through a server, and by a sandbox of this process."""
+    """Time a cell through a server and in a sandbox of this process, in turns."""
     took: dict[str, list[float]] = {"run_cell": [], "Sandbox.execute": []}
     with Sandbox(POLICY) as sandbox:
         async with stdio("--policy", POLICY) as client:
@@ -54,7 +54,7 @@ async def calls(times: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, and print a line each."""
+    """Measure, and print a line for each figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--calls", type=int, default=200)

@@ -1,11 +1,11 @@
-"""What snapshots cost, and what they save: printed, never asserted.
+"""Measures the costs of snapshots, and the time that they save. Prints, and asserts nothing.
 
 python tests/bench/snapshots.py [--sizes 0,0.1,1,4] [--kinds numpy,objects] [--seconds 2]
 
-For each amount of data: the milliseconds from a cell's reply until its snapshot is there, those that
-a cell takes which follows at once and waits for that, those from SIGKILL to the next result, and
-the memory that the copies add. Then a round trip with ``snapshots`` auto
-and off, and what a kill costs beside stock ipykernel, which is restarted and runs its cells again.
+For each amount of data it measures the milliseconds from a cell's reply until its copy is ready, of
+a cell that follows at once and waits for that, and from SIGKILL to the next result; and the memory
+that the copies add. Then it measures a round trip with ``snapshots`` auto and off, and a kill in
+comparison with stock ipykernel, which is restarted and runs its cells again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING
 
 from bench import UsersWorld, timed
 from support import processes
-from support.guest_processes import children, guests
+from support.guest_processes import children, guests_and_copies
 from support.kernels import Kernel, World, argv_for, argv_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: ``{size}`` is in bytes. An int and its place in a list take about 40.
+#: ``{size}`` is in bytes. An int and its slot in a list take about 40.
 FILL = {
     "numpy": "import numpy\ndata = numpy.ones({size} // 8)\nprint(data.nbytes)",
     "objects": "data = [i + 10**6 for i in range({size} // 40)]\nprint(len(data))",
@@ -40,19 +40,19 @@ POLICY = 'extends = "{base}"\nsnapshots = "{mode}"\nundo_depth = {depth}\n'
 LIMITS = "memory_max_bytes = {most}\ntimeout = 300.0\n"
 TRIVIAL, CALLING = "x = 1", "y = [str(i).rjust(5) for i in range(10)]; f = hash(str(y))"
 GIB = 1 << 30
-#: Seconds that may pass until a copy is there: filling 4 GiB takes a while.
+#: Seconds that may pass until a copy is ready. Filling 4 GiB takes long.
 PATIENCE = 120.0
 
 
 def kernel(world: World, base: str = "safe", mode: str = "auto", most: int = 0, depth: int = 1):
-    """Start a kernel whose policy says ``mode``."""
+    """Start a kernel whose policy has ``snapshots`` set to ``mode``."""
     text = POLICY.format(base=base, mode=mode, depth=depth)
     path = world.policy(text + (LIMITS.format(most=most) if most else ""), f"{base}-{mode}-{depth}")
     return Kernel(argv_for(path), world=world).wait_ready()
 
 
 def ok(made: Kernel, code: str) -> None:
-    """Run a cell that has to end well."""
+    """Run a cell, which must succeed."""
     mid = made.execute_send(code)
     reply = made.reply(mid, timeout=PATIENCE)["content"]
     made.until_idle(mid, timeout=PATIENCE)
@@ -62,7 +62,7 @@ def ok(made: Kernel, code: str) -> None:
 
 def serving(made: Kernel) -> int:
     """Return the guest's pid."""
-    return guests(made.zygote())[0][-1]
+    return guests_and_copies(made.zygote())[0][-1]
 
 
 def until_copied(made: Kernel, known: set[int]) -> None:
@@ -75,7 +75,7 @@ def until_copied(made: Kernel, known: set[int]) -> None:
 
 
 def standing(made: Kernel) -> float:
-    """Milliseconds from a cell's reply until its copy is there."""
+    """Return the milliseconds from a cell's reply until its copy is ready."""
     pid = serving(made)
     known = set(children(pid))
     mid = made.execute_send("z = hash('a')")
@@ -89,7 +89,7 @@ def standing(made: Kernel) -> float:
 
 
 def following(made: Kernel) -> float:
-    """Milliseconds that a cell takes which is sent as soon as the one before is answered."""
+    """Return the milliseconds of a cell that is sent as soon as the one before is answered."""
     ok(made, "z = hash('a')")
     took = timed(lambda: ok(made, "z = hash('b')"))
     time.sleep(0.1)
@@ -97,7 +97,7 @@ def following(made: Kernel) -> float:
 
 
 def restoring(made: Kernel) -> float:
-    """Milliseconds from SIGKILL to the next result."""
+    """Return the milliseconds from SIGKILL to the next result."""
     ok(made, "z = hash('a')")
     until_copied(made, set())
     time.sleep(0.2)
@@ -111,7 +111,7 @@ def restoring(made: Kernel) -> float:
 
 
 def row(kind: str, gigabytes: float) -> str:
-    """Measure one kind and size; return its line."""
+    """Measure one kind and size of data; return its line."""
     world, size = World(), int(gigabytes * GIB)
     made = kernel(world, "data" if kind == "numpy" else "safe", "always", 6 * size + 2 * GIB)
     try:
@@ -131,7 +131,7 @@ def row(kind: str, gigabytes: float) -> str:
 
 
 def held(pid: int) -> float:
-    """Return the MiB that a copy has for itself: pages that nobody shares, and its page tables."""
+    """Return the MiB of a copy's own: pages that it does not share, and its page tables."""
     pages = Path(f"/proc/{pid}/smaps_rollup").read_text()
     tables = Path(f"/proc/{pid}/status").read_text()
     found = re.findall(r"^(?:Private_\w+|VmPTE):\s+(\d+) kB", pages + tables, re.MULTILINE)
@@ -139,7 +139,7 @@ def held(pid: int) -> float:
 
 
 def round_trips(rounds: int = 200) -> list[str]:
-    """Return what a cell costs with snapshots and without, the two kernels taking turns."""
+    """Return the cost of a cell with snapshots and without, measured in turns."""
     world, lines = World(), list[str]()
     made = {mode: kernel(world, mode=mode, depth=5) for mode in ("auto", "off")}
     try:
@@ -160,7 +160,7 @@ def round_trips(rounds: int = 200) -> list[str]:
 
 
 def recovery(seconds: float) -> list[str]:
-    """Return how long until a killed session has its variables again."""
+    """Return the time until a killed session has its variables again."""
     work = f"import time\ntime.sleep({seconds})\nkept = 41"
     world = World()
     ours = kernel(world)

@@ -1,10 +1,10 @@
-"""What calls of tools cost, and a sandbox's first cell: printed beside targets, never asserted.
+"""Measures calls of tools, and a sandbox's first cell. Prints targets, and asserts nothing.
 
 python tests/bench/tools.py [--calls 10000]
 
-Microseconds of a call in a cell that makes that many, one after another; then of a call where a
-thousand are under way at once; then what starting a kernel with tools costs beside one without, and
-milliseconds from a pool's ``sandbox()`` to the end of its first cell, its zygote being warm.
+Measured are the microseconds of a call in a cell that makes so many, one after another, and of a
+call when a thousand are under way; what tools add to a kernel's start; and the milliseconds from a
+pool's ``sandbox()`` to the end of its first cell, with a warm zygote.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cellblock import SandboxPool
-from support import reading, toolbox
+from support import reading, tool_kernels
 from support.kernels import Kernel, World, argv_for
 
 SETTINGS = "timeout = 600.0\ntool_max_calls = 1_000_000"
@@ -41,15 +41,15 @@ assert len(set(found)) == 1_000
 round((perf_counter() - began) * 1e3)
 """
 PATIENCE = 600.0
-#: Microseconds of a call, the median; milliseconds of a first cell, and of a start beyond one that
-#: has no tools.
+#: Median microseconds of a call; milliseconds of a first cell; milliseconds that tools may add to a
+#: start.
 CALL_TARGETS, FIRST_TARGET, START_TARGET = {"sync": 250, "async": 350}, 100, 100
-#: Starts of each kind, by turns.
+#: Starts of each kind, which take turns.
 STARTS = 5
 
 
 def value(kernel: Kernel, code: str) -> str:
-    """Run a cell that has to end well; return its result."""
+    """Run a cell, which must succeed; return its result."""
     mid = kernel.execute_send(code)
     reply = kernel.reply(mid, timeout=PATIENCE)["content"]
     published = kernel.until_idle(mid)
@@ -65,7 +65,7 @@ def started(argv: list[str], world: World) -> tuple[Kernel, float]:
 
 
 def first_cells(rounds: int = 9) -> float:
-    """Return the median of milliseconds that it takes to have a sandbox and run a cell in it."""
+    """Return the median milliseconds to open a sandbox and run a cell in it."""
     logging.getLogger("cellblock").setLevel(logging.ERROR)  # gaps of this machine, each time
     took = []
     with SandboxPool("safe") as pool:
@@ -80,13 +80,13 @@ def first_cells(rounds: int = 9) -> float:
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Print the measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, default=10_000)
     calls = parser.parse_args().calls
     world = World()
     kinds = {
-        "with": toolbox.argv(world, settings=SETTINGS),
+        "with": tool_kernels.argv(world, settings=SETTINGS),
         "without": argv_for("safe"),
     }
     starts = dict[str, list[float]]()

@@ -1,12 +1,12 @@
-"""Ordinary cells under cellblock, ipykernel and xeus-python, as ratios (lower is better).
+"""Compares ordinary cells under cellblock, ipykernel and xeus-python, as ratios (lower is better).
 
 python tests/bench/work.py [--rounds 5] [--only NAME ...] [--write] [--json FILE]
 
-In each round every kernel is started anew and runs all cells; the kernels take turns at each
-cell, so that a machine that slows down slows all of them. Before a timed cell the kernel is left
-alone for a moment, as a reader leaves it. A ratio is that of one round; shown are the median of
-the rounds, and the least and the largest. ``--write`` puts the table into docs/performance.md.
-Never a timed test: the numbers are for people who change a hot path.
+In each round every kernel is started anew and runs all cells. The kernels take turns at each cell,
+so that a machine that slows down slows all of them. Before a timed cell a kernel is idle for a
+moment, as when its user reads. A ratio is of one round; printed are the median, the least and the
+largest of the rounds. ``--write`` puts the table into docs/performance.md. This is never a timed
+test: the numbers are for developers who change a hot path.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ BEGIN, END = "<!-- made by tests/bench/work.py -->", "<!-- end -->"
 NONE = "\N{EN DASH}"
 STOCK, XEUS = "ipykernel", "xeus-python"
 IMPORTS = "['altair', 'bokeh', 'folium', 'json', 'math', 'matplotlib', 'numpy', 'pandas', 'plotly', 're', 'sklearn']"
-#: A preset, or a policy of one's own: preset safe has to import and read what the cells do.
+#: The policies: a preset, or the text of a policy file. Preset safe needs more modules and a root
+#: for these cells.
 POLICIES = {
     "data": "data",
     "safe": f"""extends = "safe"
@@ -47,18 +48,18 @@ memory_max_bytes = 4_294_967_296
 """,
     "data, no snapshots": 'extends = "data"\nsnapshots = "off"\n',
 }
-#: Seconds that a kernel is left alone before a timed cell, and that one may take.
+#: Seconds for which a kernel is idle before a timed cell, and that a cell may take.
 PAUSE, PATIENCE = 0.15, 120.0
-#: Seconds from a kernel's start to the first cell of somebody who has read the page before.
+#: Seconds from a kernel's start to the first cell of a user who reads the page first.
 READ = 4.0
-#: Seconds in which a kernel that the provisioner starts is as far along as it gets.
+#: Seconds until a waiting kernel, which the provisioner starts, is fully prepared.
 WAITS = 4.0
-#: Seconds until a kernel's iopub has surely been subscribed to.
+#: Seconds until the client has surely subscribed to a kernel's iopub.
 SUBSCRIBED = 0.2
 
 
 class Cell(NamedTuple):
-    """What is timed, after ``setup``, ``times`` times in a session."""
+    """A cell that is timed, after ``setup``, ``times`` times in a session."""
 
     setup: str
     code: str
@@ -106,7 +107,7 @@ CELLS = {
     "a table": Cell(TABLE, "df.head(20)"),
     "a styled table": Cell(TABLE, "df.head(20).style.background_gradient()"),
     "sklearn fit": Cell(SKLEARN, "LogisticRegression().fit(X, y).score(X, y)"),
-    # A first figure brings its library, and so does each run of its cell: timed is another cell.
+    # A first figure carries its library, also when its cell runs again. Timed is a later figure.
     "later plotly": Cell(
         "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 2]))",
         "go.Figure(go.Scatter(y=[1, 3, 2]))",
@@ -161,11 +162,11 @@ CELLS = {
 
 
 class Refused(Exception):
-    """A kernel did not run a cell; its text says why."""
+    """A kernel refused to run a cell. The text says why."""
 
 
 def run(kernel: Kernel, code: str, *, idle: bool = True) -> float:
-    """Run a cell; return the milliseconds until its reply, and ``idle``. Raises ``Refused``."""
+    """Run a cell; return the milliseconds until its reply and idle. Raises ``Refused``."""
     began = time.perf_counter()
     mid = kernel.execute_send(code)
     reply = kernel.reply(mid, timeout=PATIENCE)["content"]
@@ -178,7 +179,7 @@ def run(kernel: Kernel, code: str, *, idle: bool = True) -> float:
 
 
 class Contestant:
-    """One kernel of the comparison, in a folder of its own that has what the cells read."""
+    """One kernel of the comparison, in a folder of its own with the files that the cells read."""
 
     def __init__(self, label: str) -> None:
         self.world = UsersWorld()
@@ -206,7 +207,7 @@ class Contestant:
         return kernel
 
     def spawned(self, first: str, kernel: Kernel | None = None) -> float:
-        """Milliseconds from spawn to the first cell's end, or from another's shutdown."""
+        """Return the milliseconds from spawn, or another kernel's shutdown, to a first cell's end."""
         began = time.perf_counter()
         if kernel:
             kernel.send("shutdown_request", {"restart": True}, "control")
@@ -220,7 +221,7 @@ class Contestant:
             made.close()
 
     def read_first(self) -> float:
-        """Milliseconds that the first cell takes of somebody who has read the page before."""
+        """Return the milliseconds of the first cell of a user who has read the page first."""
         kernel = self.start()
         try:
             kernel.wait_heard()
@@ -230,9 +231,9 @@ class Contestant:
             kernel.close()
 
     def provided(self, first: str = "x = 1", *, restarted: bool = False) -> float:
-        """Milliseconds from a manager's start of its second kernel to that one's first reply.
+        """Return the milliseconds from a manager's start of a second kernel to its first reply.
 
-        Or from its restart of the first one.
+        ``restarted``: from the restart of the first kernel instead.
         """
         name = self.world.root / "kernels" / "contestant"
         name.mkdir(parents=True, exist_ok=True)
@@ -273,7 +274,7 @@ class Contestant:
         return took
 
     def memory(self, count: int) -> float:
-        """MiB of so many kernels that have pandas: what they share is counted once (PSS)."""
+        """Return the MiB of so many kernels with pandas; shared pages count once (PSS)."""
         kernels = [self.start("x = 1") for _ in range(count)]
         try:
             for kernel in kernels:
@@ -293,13 +294,13 @@ class Contestant:
             kernel.close()
 
     def restarted(self, first: str) -> float:
-        """Milliseconds from a kernel's shutdown to the first reply of one in its place."""
+        """Return the milliseconds from a kernel's shutdown to its successor's first reply."""
         return self.spawned(first, self.start(first))
 
 
 FIRST_IMPORTS = "import numpy as np\nimport pandas as pd\nimport matplotlib.pyplot as plt"
 FIRST_PLOT = f"import matplotlib.pyplot as plt\n{PLOT}"
-#: What needs kernels of its own.
+#: The measures that start kernels of their own.
 WHOLE = {
     "spawn to first reply": lambda one: one.spawned("x = 1"),
     "spawn to first reply, one waiting": Contestant.provided,
@@ -317,7 +318,7 @@ Figures = dict[str, dict[str, list[float]]]
 
 
 class Table:
-    """Figures by measure and kernel: one a round. A kernel that refuses a cell has a reason."""
+    """The figures of all rounds by measure and kernel, and the reasons why cells were refused."""
 
     def __init__(self, labels: list[str]) -> None:
         self.labels = labels
@@ -325,7 +326,7 @@ class Table:
         self.reasons: dict[str, set[str]] = {}
 
     def add(self, name: str, label: str, measure) -> None:
-        """Take a figure by ``measure()``."""
+        """Add the figure that ``measure()`` returns, or the reason why it can't be measured."""
         row = self.figures.setdefault(name, {each: [] for each in self.labels})
         try:
             row[label].append(measure())
@@ -333,7 +334,7 @@ class Table:
             self.reasons.setdefault(f"{name}, {str(exc)[:150]}", set()).add(label)
 
     def ratios(self, name: str, label: str) -> list[float]:
-        """Return a kernel's ratio to ipykernel in each round."""
+        """Return a kernel's ratios to ipykernel, one for each round."""
         row = self.figures[name]
         return [a / b for a, b in zip(row[label], row[STOCK], strict=False)]
 
@@ -379,7 +380,7 @@ def sessions(table: Table, people: dict[str, Contestant], cells: dict[str, Cell]
 
 
 def timed(kernel: Kernel, cell: Cell) -> float:
-    """Milliseconds of a cell: the median of its times."""
+    """Return the median milliseconds of a cell."""
     if cell.setup:
         run(kernel, cell.setup)
     took = []
@@ -390,7 +391,7 @@ def timed(kernel: Kernel, cell: Cell) -> float:
 
 
 def measured(labels: list[str], rounds: int, only: list[str]) -> Table:
-    """Measure in rounds in which the kernels take turns, each time another first."""
+    """Measure in rounds. The kernels take turns, and each round begins with another kernel."""
     table = Table(labels)
     cells = {name: cell for name, cell in CELLS.items() if not only or name in only}
     wholes = {name: measure for name, measure in WHOLE.items() if not only or name in only}
@@ -411,7 +412,7 @@ def measured(labels: list[str], rounds: int, only: list[str]) -> Table:
 
 
 def written(table: Table, rounds: int) -> None:
-    """Put the table into the page, between its two comments."""
+    """Write the table into the page, between its two comments."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     load = os.getloadavg()[1]

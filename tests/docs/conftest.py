@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support import commands, pages
+from support import commands, doc_pages
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ def follow(world, shell):
     """
 
     def done(page, replaced=(), *, but=("pip ",)):
-        for name, text in pages.files(page).items():
+        for name, text in doc_pages.files(page).items():
             for old, new in replaced:
                 text = text.replace(old, new)  # noqa: PLW2901
             world.write(name, text)
-        for script in pages.blocks(page, "bash"):
+        for script in doc_pages.blocks(page, "bash"):
             lines = [line for line in script.splitlines() if not line.startswith(but)]
             ran = shell("\n".join(lines)) if lines else None
             assert not ran or ran.returncode == 0, ran.stdout + ran.stderr

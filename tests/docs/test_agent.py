@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from support import pages, processes
+from support import doc_pages, processes
 
 PAGE = "howto/agent.md"
 
@@ -16,13 +16,13 @@ def agent(world, follow):
     (world.work / "data/sales.csv").write_text("day,amount\n1,40\n2,2.5\n")
     follow(PAGE)
     module = types.ModuleType("agent")
-    exec(compile(pages.files(PAGE)["agent.py"], "agent.py", "exec"), module.__dict__)
+    exec(compile(doc_pages.files(PAGE)["agent.py"], "agent.py", "exec"), module.__dict__)
     yield module
     assert processes.gone([]) == []
 
 
 def test_a_model_reads_its_denial_and_does_better(world, agent):
-    cells = pages.cells(PAGE)
+    cells = doc_pages.cells(PAGE)
     left = [cell.source for cell in cells]
     said = agent.converse("Add it up.", lambda _: left.pop(0) if left else None, world.work)
     assert said == ["Add it up.", *(text for c in cells for text in (c.source, c.says))]

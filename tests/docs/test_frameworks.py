@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support import pages
+from support import doc_pages
 from support.kernels import ROOT
 
 SCRIPTS = ROOT / "tests/docs/frameworks"
@@ -24,8 +24,8 @@ def test_an_agent_keeps_its_variables_and_reads_why_a_cell_was_refused(world, mo
         pytest.skip(f"{name} is not installed: make frameworks does it")
     (world.work / "data").mkdir()
     (world.work / "data/sales.csv").write_text("day,amount\n1,40\n2,2.5\n")
-    world.write("agent.toml", pages.files("howto/agent.md")["agent.toml"])
-    world.write("analyst.py", pages.files(f"howto/{name}.md")["analyst.py"])
+    world.write("agent.toml", doc_pages.files("howto/agent.md")["agent.toml"])
+    world.write("analyst.py", doc_pages.files(f"howto/{name}.md")["analyst.py"])
     # Named apart from the framework, which it imports from beside itself otherwise.
     script = f"run_{name.replace('-', '_')}.py"
     for file in (script, "script.py"):

@@ -6,7 +6,7 @@ import pytest
 from traitlets.config import Config
 
 from cellblock.jupyter.only import OnlyCellblock
-from support import pages
+from support import doc_pages
 from support.notebooks import notebook
 
 PAGE = "howto/jupyterhub.md"
@@ -16,9 +16,9 @@ def test_the_kernel_is_installed_for_all_and_heads_of_logs_are_kept(world, shell
     kept = world.root / "kept"
     kept.mkdir()
     variables = {"ETC": str(world.root), "HOMES": str(world.root), "KEPT": str(kept)}
-    policy, _ = pages.files(PAGE).values()
+    policy, _ = doc_pages.files(PAGE).values()
     world.write("lab.toml", policy)
-    install, heads = pages.blocks(PAGE, "bash")
+    install, heads = doc_pages.blocks(PAGE, "bash")
     install = install.replace("--sys-prefix", f"--prefix {world.root}")
     script = "\n".join(line for line in install.splitlines() if not line.startswith("pip "))
     ran = shell(script, **variables)
@@ -35,7 +35,7 @@ def test_the_kernel_is_installed_for_all_and_heads_of_logs_are_kept(world, shell
 
 
 def test_the_configuration_sets_what_there_is():
-    (config,) = (text for name, text in pages.files(PAGE).items() if name.endswith(".py"))
+    (config,) = (text for name, text in doc_pages.files(PAGE).items() if name.endswith(".py"))
     c = Config()
     exec(config, {"c": c})
     server = pytest.importorskip("jupyter_server.serverapp", reason="no server under this Python")

@@ -7,7 +7,7 @@ import subprocess
 import nbformat
 import pytest
 
-from support import pages
+from support import doc_pages
 from support.kernels import ROOT
 from support.listener import ADDRESS, Listener
 
@@ -88,9 +88,9 @@ def handed_in(course, name, solutions, *cells, tag=""):
 
 
 def test_submissions_get_their_points_and_reach_nothing(world, nbgrader):
-    (policy,) = pages.files(PAGE).values()
+    (policy,) = doc_pages.files(PAGE).values()
     world.write("nbgrader.toml", policy)
-    install, quickstart, assign, grade = pages.blocks(PAGE, "bash")
+    install, quickstart, assign, grade = doc_pages.blocks(PAGE, "bash")
     nbgrader(install + quickstart)
     course = world.work / "course"
     (course / "source/ps1/problem2.ipynb").unlink()

@@ -5,7 +5,7 @@ import sys
 import pytest
 from nbconvert.nbconvertapp import NbConvertApp
 
-from support import pages, reading
+from support import doc_pages, reading
 from support.notebooks import notebook
 
 PAGE = "howto/pull-request.md"
@@ -22,7 +22,7 @@ def checkout(world, shell):
     made = world.work / "checkout"
     (made / "notebooks").mkdir(parents=True)
     (made / "policy").mkdir()
-    (made / "policy/review.toml").write_text(pages.files(PAGE)["review.toml"])
+    (made / "policy/review.toml").write_text(doc_pages.files(PAGE)["review.toml"])
     identity = "-c user.name=a -c user.email=a@example.org"
     commit = f"git init -q && git add -A && git {identity} commit -qm a"
     ran = shell(f"{commit} && git update-ref refs/remotes/origin/main HEAD", cwd=made)
@@ -42,7 +42,7 @@ def checkout(world, shell):
 def job(world, shell, checkout):
     """Return a function that runs the job's steps up to one that fails; it returns the last."""
     yaml = pytest.importorskip("yaml", reason="PyYAML comes with JupyterLab, where that is")
-    (recipe,) = (yaml.safe_load(block) for block in pages.blocks(PAGE, "yaml"))
+    (recipe,) = (yaml.safe_load(block) for block in doc_pages.blocks(PAGE, "yaml"))
     steps = [step["run"] for step in recipe["jobs"]["run"]["steps"] if "run" in step]
     assert [step.split()[0] for step in steps] == ["pip", "git", "cellblock", "cellblock", "mkdir"]
     (world.root / "runner").mkdir()

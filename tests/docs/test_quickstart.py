@@ -4,22 +4,22 @@ import json
 
 import pytest
 
-from support import pages, reading
+from support import doc_pages, reading
 
 PAGE = "quickstart.md"
 
 
 @pytest.mark.quick
 def test_each_cell_shows_what_the_page_says(safe):
-    denied = [cell.source for cell in map(pages._cell, pages.blocks(PAGE, "{denial} safe"))]
+    denied = [cell.source for cell in map(doc_pages._cell, doc_pages.blocks(PAGE, "{denial} safe"))]
     told = 0
-    for cell in pages.cells(PAGE):
+    for cell in doc_pages.cells(PAGE):
         if cell.source in denied:
             reply, published = safe.run(cell.source)
             assert reply["ename"] == "PolicyDenied"
             assert reading.cards(published, "denial")
         elif cell.says is not None:
-            assert pages.answer(*safe.run(cell.source)) == cell.says
+            assert doc_pages.answer(*safe.run(cell.source)) == cell.says
             told += 1
         else:
             assert safe.run(cell.source)[0]["status"] == "ok"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import machines, pages, reading
+from support import doc_pages, machines, reading
 from support.kernels import World, argv_for
 
 PAGE = "howto/regulated.md"
@@ -26,14 +26,14 @@ def test_its_cells_meet_what_the_page_says_and_are_on_record(world, start, follo
     ]
     follow(PAGE, places, but=("cellblock audit",))
     kernel = start(argv=argv_for(world.work / "registry.toml"), world=world)
-    for cell in pages.cells(PAGE):
+    for cell in doc_pages.cells(PAGE):
         ran = kernel.run(cell.source.replace(*places[0]))
-        assert pages.answer(*ran).replace(*places[0][::-1]) == cell.says
+        assert doc_pages.answer(*ran).replace(*places[0][::-1]) == cell.says
     (html,) = (content["data"] for content in reading.of(ran[1], "execute_result"))
     assert "example.org" not in html["text/html"]
     kernel.end()
 
-    audit = pages.blocks(PAGE, "bash")[-1].replace(*places[1])
+    audit = doc_pages.blocks(PAGE, "bash")[-1].replace(*places[1])
     ran = shell(audit)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert len(ran.stdout.splitlines()[-1].split()[-1]) == 64

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from support.judging import of_cells
+from support.check_judge import findings_of_cells
 from support.kernels import ROOT
 
 PAGE = (ROOT / "docs" / "rules.md").read_text("utf-8")
@@ -20,7 +20,7 @@ ELSEWHERE = {"cell-not-approved", "template-definitions"}
 
 def refused(source):
     """Return the rules that a cell breaks which comes behind another."""
-    return {finding.rule for finding in of_cells("x = 1", source)[1]}
+    return {finding.rule for finding in findings_of_cells("x = 1", source)[1]}
 
 
 def test_there_are_examples():

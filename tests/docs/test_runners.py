@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from support import pages, reading
+from support import doc_pages, reading
 from support.notebooks import notebook
 
 PAGE = "ci.md"
@@ -15,8 +15,8 @@ BAD = notebook("month = 1", "month * 2", "import gc\ngc.collect()", metadata=KER
     '"metadata": {},', '"metadata": {"tags": ["parameters"]},', 1
 )
 BESIDE = ("conftest.py", "__init__.py", "test_it.py", "IPython.py")
-YAML = pages.blocks(PAGE, "yaml")
-PREPARED, NBCONVERT, OURS, NBMAKE, PAPERMILL = pages.blocks(PAGE, "bash")
+YAML = doc_pages.blocks(PAGE, "yaml")
+PREPARED, NBCONVERT, OURS, NBMAKE, PAPERMILL = doc_pages.blocks(PAGE, "bash")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_pytest_alone_would_run_what_lies_beside_a_notebook(world, project):
 
 def test_nbconvert_is_told_what_the_job_for_pull_requests_tells_it():
     """Which a test runs."""
-    (job,) = pages.blocks("howto/pull-request.md", "yaml")
+    (job,) = doc_pages.blocks("howto/pull-request.md", "yaml")
     (_, told), (_, here) = (
         re.search(
             r"(jupyter nbconvert .*?)(--\S.*?) \S+ipynb", text.replace("\\\n", " "), re.DOTALL

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 from support.web import LOCALHOST, Web, answer
 
 SECRET = "sk-51f0c0ffee-0123456789abcdef"
@@ -50,7 +50,7 @@ def place(request):
     user, backend = request.param
     if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
         pytest.skip(f"no bubblewrap: {why}")
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     world.backend = backend
     yield world, prefix
     world.close()

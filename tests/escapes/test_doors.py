@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support import doors, machines
-from support.kernels import Kernel, placed
+from support.kernels import Kernel, world_and_prefix
 
 FOLDER = Path(__file__).parent / "doors"
 #: What shares a kernel with others.
@@ -68,7 +68,7 @@ class Kernels:
 
 
 def start(user, kind, program):
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     prey = doors.Prey(world)
     told = program.prepare(prey) if hasattr(program, "prepare") else {}
     prefix = (*told.get("prefix", ()), *prefix)

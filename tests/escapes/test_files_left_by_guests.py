@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 
 FOLDER = Path(__file__).parent / "os"
 PRELUDE = (FOLDER / "prelude.py").read_text() + "\nimport sys\n"
@@ -64,7 +64,7 @@ class Site:
 
 @pytest.fixture(params=machines.users())
 def site(request):
-    made = Site(*placed(request.param))
+    made = Site(*world_and_prefix(request.param))
     yield made
     made.close()
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from support import machines, reading
-from support.kernels import Kernel, argv_for, nobody_prefix, placed
+from support.kernels import Kernel, argv_for, nobody_prefix, world_and_prefix
 from support.surroundings import Surroundings
 
 FOLDER = Path(__file__).parent / "os"
@@ -55,7 +55,7 @@ def party_of():
 
 @contextlib.contextmanager
 def started(whose, more=""):
-    place, prefix = placed(whose)
+    place, prefix = world_and_prefix(whose)
     for name in ("readable", "writable", "outside"):
         (place.root / name).mkdir()
         place.give(place.root / name)

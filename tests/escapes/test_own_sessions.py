@@ -11,7 +11,7 @@ import time
 import pytest
 
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 
 #: Starts a daemon; the result is its argument, by which it is found from outside.
 DAEMON = """
@@ -61,7 +61,7 @@ def ends(name):
 
 @pytest.fixture(params=machines.users(wrapped=True))
 def kernel(request):
-    world, prefix = placed(request.param)
+    world, prefix = world_and_prefix(request.param)
     policy = world.policy("extends = 'unsafe'\nsubprocess_execution = true\n")
     started = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)
     yield started.wait_ready()

@@ -11,7 +11,7 @@ import socket
 import pytest
 
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 
 #: Tries to reach each address; which it says.
 REACH = """
@@ -86,7 +86,7 @@ class Outside:
 
 @pytest.fixture(scope="module", params=machines.users(wrapped=True))
 def kernel(request):
-    world, prefix = placed(request.param)
+    world, prefix = world_and_prefix(request.param)
     outside = Outside(world)
     started = Kernel(argv_for("data"), world=world, prefix=prefix)
     started.outside = outside
@@ -162,7 +162,7 @@ def test_managers_and_pools_of_each_kind_work(kernel):
 
 
 def test_a_network_that_a_policy_gives_up_is_not_one_that_a_session_has_to_itself():
-    world, prefix = placed(machines.users(wrapped=True)[-1])
+    world, prefix = world_and_prefix(machines.users(wrapped=True)[-1])
     outside = Outside(world)
     policy = world.policy(
         "extends = 'unsafe'\nsubprocess_execution = true\nnetwork_access = true\n"
@@ -210,7 +210,7 @@ print(sum(int(os.read(read, 9)) for _ in range(4)))
 
 def test_descriptors_on_their_way_keep_nobody_from_a_snapshot_nor_from_a_guest():
     """Linux counts those of all of a user's processes together."""
-    world, prefix = placed(machines.users(wrapped=True)[-1])
+    world, prefix = world_and_prefix(machines.users(wrapped=True)[-1])
     few = ("/bin/sh", "-c", 'ulimit -n 1024; exec "$@"', "sh")
     kernel = Kernel(argv_for("data"), world=world, prefix=(*few, *prefix))
     stricter = None

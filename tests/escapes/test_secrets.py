@@ -3,7 +3,7 @@
 import pytest
 
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 
 SECRETS = (".env", ".git/config", ".git/hooks/pre-commit", "deep/down/.env", "nb/kaggle.json")
 HONEST = ("open.csv", "deep/down/data.csv", "nb/beside.py", ".git/HEAD")
@@ -12,7 +12,7 @@ READ = "print(open({!r}).read())"
 
 @pytest.fixture(params=machines.users())
 def project(request):
-    world, prefix = placed(request.param)
+    world, prefix = world_and_prefix(request.param)
     for name in (*SECRETS, *HONEST):
         path = world.work / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 from cellblock.backends.layers import receives_mounts
 from cellblock.wire.messages import Layer, Plan
 from support import machines, reading
-from support.kernels import Kernel, argv_changed, argv_for, placed
+from support.kernels import Kernel, argv_changed, argv_for, world_and_prefix
 
 POLICY = """
 extends = "data"
@@ -56,7 +56,7 @@ except Exception as error:
 
 @pytest.fixture(params=machines.users())
 def project(request):
-    world, prefix = placed(request.param)
+    world, prefix = world_and_prefix(request.param)
     for name, text in {
         "old.csv": "a",
         "gone.csv": "",
@@ -237,7 +237,7 @@ def test_who_may_write_less_from_now_on_sets_no_modes_and_times_there(kernel, fr
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a mount namespace like this")
 def test_where_a_disk_could_be_mounted_later_landlock_alone_refuses_and_the_card_says_so():
-    world, _ = placed("same user")
+    world, _ = world_and_prefix("same user")
     outside = world.write("old.csv", "a")
     shared = ("unshare", "--mount", "--propagation", "shared")
     with Kernel(argv_for("data"), world=world, prefix=shared) as kernel:

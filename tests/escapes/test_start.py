@@ -13,7 +13,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
 from support import doors, machines, reading
-from support.kernels import ROOT, UNSAFE, Kernel, argv_for, nobody_prefix, placed
+from support.kernels import ROOT, UNSAFE, Kernel, argv_for, nobody_prefix, world_and_prefix
 
 #: Nothing is closed to root: what others of the same user can do is shown as somebody else.
 ROOT_STARTS = os.geteuid() == 0
@@ -24,7 +24,7 @@ unprivileged = pytest.mark.parametrize("door", USERS[-1:], indirect=True)
 @pytest.fixture(scope="module", params=USERS)
 def door(request):
     """One kernel in mode unsafe with secrets around it; nothing but the OS layer holds there."""
-    world, prefix = placed(request.param)
+    world, prefix = world_and_prefix(request.param)
     prey = doors.Prey(world)
     kernel = Kernel(UNSAFE, world=world, prefix=prefix, extra_env=prey.environment)
     doors.wait_ready(kernel).run("1")

@@ -30,7 +30,7 @@ import pytest
 
 from cellblock.host.files import HOST_MEMORY
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_changed, argv_for, placed
+from support.kernels import Kernel, argv_changed, argv_for, world_and_prefix
 from support.processes import peak_memory
 
 FOLDER = Path(__file__).parent / "wire"
@@ -153,7 +153,7 @@ class Target:
     """A kernel to attack, and the memory that its host had before."""
 
     def __init__(self, user, seconds):
-        self.world, prefix = placed(user)
+        self.world, prefix = world_and_prefix(user)
         argv = argv_for(policy(self.world, seconds), "--allow-unsafe")
         self.kernel = Kernel(argv, world=self.world, prefix=prefix)
         self.before = peak_memory(self.kernel.wait_ready().proc.pid)

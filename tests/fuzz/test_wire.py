@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from cellblock.errors import WireError
 from cellblock.host.session.types import ExecuteRequest
 from cellblock.wire import frames, messages
+from support.recorded_frames import record
 from support.simulator import Simulation
-from support.traffic import record
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0")) / 4
 SEED = int(os.environ.get("FUZZ_SEED", random.SystemRandom().randrange(2**32) if SECONDS else 1))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 
 POLICY = """
 extends = "data"
@@ -25,7 +25,7 @@ class Starts:
     """Starts kernels one after the other in a world, with one connection file unless told."""
 
     def __init__(self, user, backend):
-        self.world, self.prefix = placed(user)
+        self.world, self.prefix = world_and_prefix(user)
         self.backend = self.world.backend = backend
         self.world.write("old.csv", "before\n")
         self.kernel, self.info = None, None

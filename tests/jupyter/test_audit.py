@@ -15,7 +15,7 @@ from cellblock.cli import main as cli
 from cellblock.host.audit import log as chain
 from cellblock.host.audit.log import verify
 from cellblock.policy.load import load
-from support import approvals, reading, toolbox
+from support import approvals, reading, tool_kernels
 from support.kernels import Kernel, argv_for
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
@@ -94,7 +94,7 @@ def test_a_session_from_its_start_to_its_end(start, world, monkeypatch):
 
 
 def test_a_call_of_a_tool_is_on_record_without_its_secrets_and_what_it_returned(start, world):
-    kernel = start(argv=toolbox.argv(world), world=world)
+    kernel = start(argv=tool_kernels.argv(world), world=world)
     kernel.run("add(1, b=2)")
     kernel.run(f"log_in('ann', password='{SECRET}')")
     kernel.run("fail()")
@@ -119,7 +119,7 @@ def test_a_call_of_a_tool_is_on_record_without_its_secrets_and_what_it_returned(
 
 
 def test_a_session_that_ends_while_a_cell_waits_for_a_tool_says_what_became_of_both(start, world):
-    kernel = start(argv=toolbox.argv(world), world=world)
+    kernel = start(argv=tool_kernels.argv(world), world=world)
     mid = kernel.execute_send("print('begun', flush=True)\nslow(100)")
     kernel.until(lambda message: message["msg_type"] == "stream", mid)
     time.sleep(0.5)  # the call is behind it
@@ -226,7 +226,7 @@ print(said)
 
 
 def test_a_log_that_a_cell_has_filled_lets_nothing_more_run_and_stays_valid(start, world):
-    kernel = start(argv=toolbox.argv(world, settings="audit.max_bytes = 65536"), world=world)
+    kernel = start(argv=tool_kernels.argv(world, settings="audit.max_bytes = 65536"), world=world)
     _, published = kernel.run(FILL)
     assert "it would not be on the audit log" in reading.stream(published, "stdout")
     reply, published = kernel.run("1")
@@ -355,7 +355,7 @@ def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world
         kernel.run("1")
         replace_by_link(folder, world.work)
         mid = kernel.execute_send("import bz2\nprint('ran')", allow_stdin=True)
-        approvals.said(kernel, "{}")
+        approvals.answer_question(kernel, "{}")
         assert kernel.reply(mid)["content"]["status"] == "ok"
         shown = kernel.until_idle(mid)
         (card,) = reading.cards(shown, "problem")

@@ -3,7 +3,7 @@
 import pytest
 
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 
 #: Calls that write, by the library; ``{out}`` is a folder outside of what cells use.
 WRITES = {
@@ -59,7 +59,7 @@ def kernel(request):
     user, name = request.param.split(", ")
     if name == "bubblewrap":
         user = f"{user} in namespaces"
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     outside = world.root / "outside"
     outside.mkdir()
     (outside / "f.csv").write_text("a,b\n1,2")

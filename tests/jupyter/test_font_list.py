@@ -9,7 +9,7 @@ import pytest
 from cellblock import Sandbox
 from cellblock.jupyter import preparation
 from cellblock.policy.model import Policy
-from support.idle import IdleReactor
+from support.idle_reactor import IdleReactor
 
 pytest.importorskip("matplotlib", reason="extra 'data' is not installed")
 

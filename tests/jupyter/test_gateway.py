@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support import pages, processes
+from support import doc_pages, processes
 from support.client import free_ports
 from support.kernels import ROOT, World, argv_for
 
@@ -163,7 +163,7 @@ def elsewhere():
     spec = json.loads((ROOT / "kernelspec/cellblock-data/kernel.json").read_text())
     (folder / "kernel.json").write_text(json.dumps(spec | {"argv": argv_for(policy)}))
     (port,) = free_ports(1)
-    command, _ = pages.blocks("remote.md", "bash")[:2]
+    command, _ = doc_pages.blocks("remote.md", "bash")[:2]
     server = Server(world, command.replace("9999", str(port)).strip() + AS_ROOT, port, TOKEN)
     yield server
     server.close()
@@ -173,7 +173,7 @@ def elsewhere():
 def here(elsewhere):
     """The server of the front end, which has no kernel of its own to offer."""
     (port,) = free_ports(1)
-    _, command = pages.blocks("remote.md", "bash")[:2]
+    _, command = doc_pages.blocks("remote.md", "bash")[:2]
     command = command.replace("127.0.0.1:9999", elsewhere.url.removeprefix("http://"))
     command = command.replace("jupyter lab", "jupyter server")
     own = "h" * 32

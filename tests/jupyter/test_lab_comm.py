@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from support import reading, toolbox
+from support import reading, tool_kernels
 from support.approvals import code_in
-from support.cell_servers import serves
+from support.cell_servers import serving_cell
 from support.client import Client
 from support.kernels import World
 from support.lab import LabFront
@@ -153,7 +153,7 @@ def test_requests_come_through_a_subshell_too_as_jupyterlab_sends_them(unsafe):
 @pytest.fixture(scope="module")
 def asking_kernel(shared_world, start_shared):
     return start_shared(
-        argv=toolbox.argv(shared_world, settings='approvals = "prompt"'), world=shared_world
+        argv=tool_kernels.argv(shared_world, settings='approvals = "prompt"'), world=shared_world
     )
 
 
@@ -268,7 +268,7 @@ def test_calls_are_told_of_when_they_begin_and_end(asking):
 
 def test_a_call_that_goes_on_is_told_of_after_many_that_ended(start, world):
     """Of these ten are told at once, to all pages together: that it began is told next time."""
-    kernel = start(argv=toolbox.argv(world), world=world)
+    kernel = start(argv=tool_kernels.argv(world), world=world)
     *_, lab = [LabFront(kernel) for _ in range(8)]
     mid = kernel.execute_send("for _ in range(20): add(2, 3)\nslow(20.0)")
     call = lab.until("call", tool="slow", state="running", timeout=10)
@@ -279,7 +279,7 @@ def test_a_call_that_goes_on_is_told_of_after_many_that_ended(start, world):
 
 def test_a_loop_of_calls_says_no_more_to_many_pages_than_a_server_lets_through(start, world):
     """JupyterLab's server drops what comes faster than a thousand messages a second, outputs too."""
-    kernel = start(argv=toolbox.argv(world), world=world)
+    kernel = start(argv=tool_kernels.argv(world), world=world)
     for _ in range(8):
         LabFront(kernel)
     began = time.monotonic()
@@ -424,7 +424,7 @@ def test_ports_are_told_of_under_a_policy_that_has_some_also_when_a_server_begin
     front = LabFront(kernel)
     (one,) = front.until("ports")["ports"]
     assert (one["number"], one["listens"]) == (port, False)
-    later = "\n".join(f"    {line}" for line in serves(port).splitlines())
+    later = "\n".join(f"    {line}" for line in serving_cell(port).splitlines())
     kernel.run(f"import threading\ndef later():\n{later}\nthreading.Timer(0.5, later).start()")
     while not (now := front.until("ports")["ports"][0])["listens"]:
         pass

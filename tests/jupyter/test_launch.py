@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 
 
 def value(kernel, source):
@@ -121,7 +121,7 @@ def test_an_option_that_moves_the_sockets_ends_the_start_with_the_reason(world):
 
 @pytest.mark.parametrize("user", machines.users(wrapped=True))
 def test_the_connection_file_that_is_named_can_not_be_read(start, user):
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     kernel = start("data", world=world, prefix=prefix)
     kernel.run("import pathlib, subprocess, sys")
     assert json.loads(kernel.file.read_text())["key"]

@@ -12,7 +12,7 @@ import time
 import nbformat
 import pytest
 
-from support import machines, processes, reading, toolbox
+from support import machines, processes, reading, tool_kernels
 from support.kernels import Kernel, argv_for
 
 #: Allows a little of everything, so that there is something to take away.
@@ -211,7 +211,7 @@ def test_the_language_layer_is_narrowed_in_a_new_guest(start, world):
 
 
 def test_tools_are_taken_away_with_a_new_guest_and_their_time_at_once(start, world):
-    kernel = start(argv=toolbox.argv(world), world=world)
+    kernel = start(argv=tool_kernels.argv(world), world=world)
     assert value(kernel, "add(1, 2), echo(3)") == "(3, 3)"
     narrow(kernel, "tool_timeout=0.5 tool_timeouts={slow=0.4}")
     assert tried(kernel, "slow(30)") == "ToolError"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from support import machines, reading
-from support.address_lists import ALLOW, MACHINE, SECONDS, Place, policy_of
+from support.address_lists import ALLOW, MACHINE, SECONDS, Place, policy_with_addresses
 from support.kernels import World
 from support.reading import run, value
 
@@ -33,7 +33,7 @@ def kernel(request, place, start_shared):
         pytest.skip(f"no bubblewrap: {why}")
     world = World(backend=request.param)
     text = "max_open_files = 64\nsubprocess_execution = true\n"
-    policy = policy_of(world, place.listed, text)
+    policy = policy_with_addresses(world, place.listed, text)
     made = start_shared(policy, "--allow-unsafe", world=world)
     made.own_world = True
     run(made, f"globals().update({place.names})\n{IMPORTS}")
@@ -415,7 +415,7 @@ def test_a_list_that_becomes_shorter_holds_at_once_and_nothing_goes_back(start, 
     if backend == "bubblewrap" and (why := machines.no_bubblewrap()):
         pytest.skip(f"no bubblewrap: {why}")
     world = World(backend=backend)
-    kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
+    kernel = start(policy_with_addresses(world, place.listed), "--allow-unsafe", world=world)
     kernel.own_world = True
     run(kernel, f"globals().update({place.names})\n{IMPORTS}\nkept = 1")
     assert value(kernel, "urllib.request.urlopen(SITE + '/one').read()") == b"you asked for one"

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from support import reading
-from support.address_lists import ALLOW, Place, policy_of
+from support.address_lists import ALLOW, Place, policy_with_addresses
 from support.kernels import Kernel, argv_for
 from support.reading import run, value
 
@@ -20,7 +20,7 @@ def place():
 
 
 def test_a_relay_does_not_outlive_its_host(place, world):
-    argv = argv_for(policy_of(world, place.listed), "--allow-unsafe")
+    argv = argv_for(policy_with_addresses(world, place.listed), "--allow-unsafe")
     with Kernel(argv, world=world).wait_ready() as kernel:
         assert kernel.relay() in kernel.tree()
         kernel.proc.kill()
@@ -51,7 +51,7 @@ def test_under_preset_data_a_library_that_is_allowed_reaches_what_is_listed(star
 
 
 def test_a_list_has_no_gap_and_is_shown(start, world, place):
-    policy = policy_of(
+    policy = policy_with_addresses(
         world,
         [place.listed[2]],
         'backend = "landlock"\non_unsupported = "error"\n'
@@ -66,7 +66,7 @@ def test_a_list_has_no_gap_and_is_shown(start, world, place):
 def test_what_was_asked_for_is_on_the_record_also_what_a_shutdown_cuts_off(
     start, world, place, records
 ):
-    kernel = start(policy_of(world, place.listed), "--allow-unsafe", world=world)
+    kernel = start(policy_with_addresses(world, place.listed), "--allow-unsafe", world=world)
     port = place.names["ECHO"][1]
     run(kernel, f"import socket, time; ECHO = ('127.0.0.1', {port})")
     run(kernel, "for _ in range(3): socket.create_connection(ECHO).close()")
@@ -85,7 +85,7 @@ def test_what_was_asked_for_is_on_the_record_also_what_a_shutdown_cuts_off(
 
 
 def test_children_of_a_cell_have_the_same_way_out_and_no_other(start, world, place):
-    policy = policy_of(world, place.listed, "subprocess_execution = true\n")
+    policy = policy_with_addresses(world, place.listed, "subprocess_execution = true\n")
     kernel = start(policy, "--allow-unsafe", world=world)
     run(kernel, f"globals().update({place.names})\nimport os, socket")
     code = (

@@ -11,8 +11,8 @@ from http.server import SimpleHTTPRequestHandler
 import pytest
 
 from support import machines, reading
-from support.address_lists import policy_of
-from support.kernels import Kernel, argv_for, placed
+from support.address_lists import policy_with_addresses
+from support.kernels import Kernel, argv_for, world_and_prefix
 from support.reading import run
 from support.servers import AUTHORITY, Site, echo
 from support.wheels import Index
@@ -117,8 +117,8 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=machines.users(wrapped=True))
 def kernel(request, place):
-    world, prefix = placed(request.param)
-    policy = policy_of(world, place.listed, "subprocess_execution = true\n")
+    world, prefix = world_and_prefix(request.param)
+    policy = policy_with_addresses(world, place.listed, "subprocess_execution = true\n")
     started = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix).wait_ready()
     run(started, f"globals().update({place.names})")
     run(started, "import os, subprocess, sys; open('ca.pem', 'w').write(AUTHORITY)")
@@ -214,8 +214,8 @@ def test_a_program_reaches_nobody_else(kernel, what):
 
 def test_another_session_reaches_nothing_of_this_one(kernel, place):
     """Its listeners are in its own network, and so is what its cells serve."""
-    world, prefix = placed(machines.users(wrapped=True)[-1])
-    policy = policy_of(world, [f"127.0.0.1:{place.names['DB']}"])
+    world, prefix = world_and_prefix(machines.users(wrapped=True)[-1])
+    policy = policy_with_addresses(world, [f"127.0.0.1:{place.names['DB']}"])
     other = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)
     try:
         other.wait_ready()

@@ -11,7 +11,7 @@ import pytest
 
 from cellblock import Policy, Sandbox
 from support import machines
-from support.cell_servers import SECONDS, connect, get, there
+from support.cell_servers import SECONDS, connect, get, socket_address
 from support.ports import next_port
 from support.processes import until
 
@@ -122,7 +122,7 @@ app.run(port=PORT, jupyter_mode='external')
         "inputs": [{"id": "name", "property": "value", "value": "Ada"}],
         "changedPropIds": ["name.value"],
     }
-    connection = http.client.HTTPConnection(*there(url), timeout=SECONDS)
+    connection = http.client.HTTPConnection(*socket_address(url), timeout=SECONDS)
     headers = {"Host": urlsplit(url).netloc, "Content-Type": "application/json"}
     connection.request("POST", "/_dash-update-component", json.dumps(asked), headers)
     answer = json.loads(connection.getresponse().read())
@@ -146,7 +146,7 @@ def double():
 threading.Thread(target=app.run, kwargs={'port': PORT}, daemon=True).start()
 """,
     )
-    connection = http.client.HTTPConnection(*there(url), timeout=SECONDS)
+    connection = http.client.HTTPConnection(*socket_address(url), timeout=SECONDS)
     for number in (21, 4):  # on one connection
         connection.request("POST", "/double", str(number), {"Host": urlsplit(url).netloc})
         assert connection.getresponse().read() == str(2 * number).encode()

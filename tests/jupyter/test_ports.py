@@ -14,7 +14,7 @@ from cellblock.api.explained import policy_text
 from cellblock.backends import networks
 from cellblock.guest.confine import arch, landlock
 from support import machines, reading
-from support.cell_servers import SECONDS, connect, get, serves, table
+from support.cell_servers import SECONDS, connect, get, serving_cell, shown_ports
 from support.kernels import World
 from support.ports import next_port
 from support.processes import gone, until
@@ -39,19 +39,19 @@ def kernel(request, start_shared):
     made = start_shared(policy, "--allow-unsafe", world=world, prefix=prefix)
     made.own_world = True
     made.port = port
-    run(made, f"import ctypes, errno, os, socket\n{serves(port)}")
+    run(made, f"import ctypes, errno, os, socket\n{serving_cell(port)}")
     return made
 
 
 def url_of(kernel):
-    return table(kernel)[kernel.port][0]
+    return shown_ports(kernel)[kernel.port][0]
 
 
 # --- what is reached ------------------------------------------------------------------------------
 
 
 def test_a_cells_server_is_reached_at_the_address_that_is_shown(kernel):
-    ((port, (url, listens)),) = table(kernel).items()
+    ((port, (url, listens)),) = shown_ports(kernel).items()
     assert (port, listens) == (kernel.port, True)
     assert re.fullmatch(rf"http://[0-9a-f]{{16}}\.localhost:{port}/", url)
     assert get(url) == (200, PAGE)
@@ -73,12 +73,12 @@ def test_a_server_is_reached_by_whichever_address_it_listens_at(start, world, ho
     port = next_port()
     policy = world.policy(f'extends = "unsafe"\nports = [{port}]\n')
     kernel = start(policy, "--allow-unsafe", world=world)
-    source = serves(port, host=host)
+    source = serving_cell(port, host=host)
     if ":" in host:
         of_six = "http.server.ThreadingHTTPServer.address_family = 10\nserver ="
         source = source.replace("server =", of_six, 1)
     published = run(kernel, source)
-    ((url, listens),) = table(kernel).values()
+    ((url, listens),) = shown_ports(kernel).values()
     assert listens
     assert f"a server of yours is at {url}" in reading.stream(published, "stderr")
     assert get(url) == (200, PAGE)
@@ -118,7 +118,7 @@ def test_a_cell_that_listens_at_another_port_is_not_reached(kernel):
         "(e, bound)",
     )
     assert found in [(errno.ECONNREFUSED, errno.EACCES), (errno.ECONNREFUSED, 0)]
-    assert list(table(kernel)) == [kernel.port]
+    assert list(shown_ports(kernel)) == [kernel.port]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", other), SECONDS)
 
@@ -215,9 +215,9 @@ def test_a_cell_that_takes_nothing_keeps_neither_host_nor_others_waiting(start, 
     run(
         kernel,
         f"import socket; full = socket.create_server(('127.0.0.1', {port}), backlog=1)\n"
-        + serves(other),
+        + serving_cell(other),
     )
-    shown = table(kernel)
+    shown = shown_ports(kernel)
     url, quick = shown[port][0], shown[other][0]
     host = urlsplit(url).netloc
     asked = []
@@ -248,7 +248,7 @@ def flood():
 thread = threading.Thread(target=flood, daemon=True); thread.start()
 """,
     )
-    url = table(kernel)[port][0]
+    url = shown_ports(kernel)[port][0]
     with connect(url) as sock:
         sock.sendall(f"GET / HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
         assert value(kernel, "thread.join(30); sum(sent)") < 16 << 20
@@ -259,7 +259,7 @@ def test_half_open_connections_end(start, world):
     policy = world.policy(f'extends = "unsafe"\nports = [{port}]\n')
     kernel = start(policy, "--allow-unsafe", world=world)
     run(kernel, f"import socket; held = socket.create_server(('127.0.0.1', {port}))")
-    url = table(kernel)[port][0]
+    url = shown_ports(kernel)[port][0]
     sock = connect(url)
     sock.sendall(f"GET / HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
     assert value(kernel, "peer, _ = held.accept(); peer.recv(3)") == b"GET"
@@ -274,8 +274,8 @@ def test_nothing_is_left_when_the_session_has_ended(start, world):
     port = next_port()
     policy = world.policy(f'extends = "unsafe"\nports = [{port}]\n')
     kernel = start(policy, "--allow-unsafe", world=world)
-    run(kernel, serves(port))
-    url = table(kernel)[port][0]
+    run(kernel, serving_cell(port))
+    url = shown_ports(kernel)[port][0]
     (relay,) = until(lambda: kernel.called("cb-ports"))
     kept = connect(url)
     kept.sendall(f"GET / HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
@@ -297,13 +297,13 @@ def test_a_restarted_guest_is_at_the_same_address_and_the_server_before_is_gone(
     port = next_port()
     policy = world.policy(f'extends = "unsafe"\nports = [{port}]\nsnapshots = "off"\n')
     kernel = start(policy, "--allow-unsafe", world=world)
-    run(kernel, serves(port))
-    url = table(kernel)[port][0]
+    run(kernel, serving_cell(port))
+    url = shown_ports(kernel)[port][0]
     kernel.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     run(kernel, "1")
-    assert table(kernel) == {port: (url, False)}
+    assert shown_ports(kernel) == {port: (url, False)}
     assert get(url)[0] == 502
-    run(kernel, serves(port, "again"))
+    run(kernel, serving_cell(port, "again"))
     assert get(url) == (200, "again")
 
 
@@ -312,11 +312,11 @@ def test_after_an_undo_nobody_listens_and_a_cell_can_serve_again(start, world):
     policy = world.policy(f'extends = "unsafe"\nports = [{port}]\n')
     kernel = start(policy, "--allow-unsafe", world=world)
     run(kernel, "x = 1")
-    run(kernel, serves(port))
-    url = table(kernel)[port][0]
+    run(kernel, serving_cell(port))
+    url = shown_ports(kernel)[port][0]
     run(kernel, "%undo")
-    until(lambda: table(kernel) == {port: (url, False)})
-    run(kernel, serves(port, "after"))
+    until(lambda: shown_ports(kernel) == {port: (url, False)})
+    run(kernel, serving_cell(port, "after"))
     assert get(url) == (200, "after")
 
 
@@ -324,11 +324,11 @@ def test_a_server_that_a_narrower_policy_does_not_have_is_hung_up_on(start, worl
     first, second = next_port(), next_port()
     policy = world.policy(f'extends = "unsafe"\nports = [{first}, {second}]\n')
     kernel = start(policy, "--allow-unsafe", world=world)
-    run(kernel, serves(first, "first"))
-    run(kernel, serves(second, "second"))
-    before = table(kernel)
+    run(kernel, serving_cell(first, "first"))
+    run(kernel, serving_cell(second, "second"))
+    before = shown_ports(kernel)
     run(kernel, f"%policy narrow ports=[{first}]")
-    assert table(kernel) == {first: before[first]}
+    assert shown_ports(kernel) == {first: before[first]}
     assert get(before[first][0]) == (200, "first")
     with pytest.raises(ConnectionRefusedError):
         connect(before[second][0])
@@ -354,7 +354,7 @@ def test_a_session_does_not_take_the_port_of_another(policy):
         first, second = one.ports()[port], other.ports()[port]
         assert urlsplit(first).port == port != urlsplit(second).port
         for each, body in ((one, "one"), (other, "other")):
-            assert each.execute(serves(port, body)).status == "ok"
+            assert each.execute(serving_cell(port, body)).status == "ok"
         assert (get(first), get(second)) == ((200, "one"), (200, "other"))
         # Nor by the name of the other.
         assert get(first, urlsplit(second).netloc)[0] == 421
@@ -367,7 +367,7 @@ def test_sandboxes_of_a_pool_have_ports_of_their_own(policy):
         pool.sandbox() as one,
         pool.sandbox() as other,
     ):
-        assert one.execute(serves(port, "one")).status == "ok"
+        assert one.execute(serving_cell(port, "one")).status == "ok"
         assert get(one.ports()[port]) == (200, "one")
         assert get(other.ports()[port])[0] == 502
 
@@ -376,16 +376,16 @@ def test_a_fork_has_the_network_and_the_address_of_its_parent(policy):
     """Who listens is reached: the parent's server while it lives, then the fork's."""
     (port,) = policy.ports
     with Sandbox(policy, allow_unsafe=True) as parent:
-        assert parent.execute(serves(port, "the parent's")).status == "ok"
+        assert parent.execute(serving_cell(port, "the parent's")).status == "ok"
         (fork,) = parent.fork()
         with fork:
             assert fork.ports() == parent.ports()
             url = fork.ports()[port]
-            taken = fork.execute(serves(port, "the fork's"))
+            taken = fork.execute(serving_cell(port, "the fork's"))
             assert taken.error.type == "OSError"
             assert get(url) == (200, "the parent's")
             assert parent.execute("server.shutdown(); server.server_close()").status == "ok"
-            assert fork.execute(serves(port, "the fork's")).status == "ok"
+            assert fork.execute(serving_cell(port, "the fork's")).status == "ok"
             assert get(url) == (200, "the fork's")
         assert parent.ports() == {port: url}
         until(lambda: "nothing listens yet" in parent.execute("%ports").to_string())
@@ -397,7 +397,7 @@ def test_any_port_is_opened_where_a_cell_listens_and_no_more_than_some():
     with Sandbox(policy, allow_unsafe=True) as one:
         assert one.ports() == {}
         port = next_port()
-        result = one.execute(serves(port))
+        result = one.execute(serving_cell(port))
         url = one.ports()[port]
         assert f"a server of yours is at {url} (port {port})" in "".join(result.notices)
         assert get(url) == (200, PAGE)
@@ -405,7 +405,7 @@ def test_any_port_is_opened_where_a_cell_listens_and_no_more_than_some():
         assert one.execute(flood).status == "ok"
         assert len(one.ports()) <= 32
         assert one.execute("for each in many: each.close()").status == "ok"
-        assert one.execute(serves(port + 1, "later")).status == "ok"
+        assert one.execute(serving_cell(port + 1, "later")).status == "ok"
         assert get(one.ports()[port + 1]) == (200, "later")
 
 
@@ -433,7 +433,7 @@ def test_hosts_of_a_jupyter_server_are_let_in_only_where_the_policy_has_them_and
     port = next_port()
     named = Policy.preset("unsafe", name="hub", ports=(port,), port_hosts=("hub.example.org",))
     with Sandbox(named, allow_unsafe=True) as one:
-        assert one.execute(serves(port)).status == "ok"
+        assert one.execute(serving_cell(port)).status == "ok"
         url = one.ports()[port]
         assert get(url, "hub.example.org") == (200, PAGE)
         assert get(url, "other.example.org")[0] == 421
@@ -457,5 +457,5 @@ def test_a_model_is_told_that_servers_are_opened_and_reads_at_which_address(poli
     (port,) = policy.ports
     with Sandbox(policy, allow_unsafe=True) as one:
         assert f"HTTP servers that cells start at port {port} of 127.0.0.1" in policy_text(one)
-        said = one.execute(serves(port)).to_string()
+        said = one.execute(serving_cell(port)).to_string()
         assert f"a server of yours is at {one.ports()[port]} (port {port})" in said

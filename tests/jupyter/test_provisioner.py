@@ -38,7 +38,7 @@ def installed(world, monkeypatch):
         (folder / "kernel.json").write_text(json.dumps(spec))
 
     yield install
-    for name in list(provisioner._waiting._there):
+    for name in list(provisioner._waiting._kernels):
         provisioner._waiting._end(name)
     assert processes.gone([]) == []
     assert list((world.root / "tmp").iterdir()) == []
@@ -46,7 +46,7 @@ def installed(world, monkeypatch):
 
 def waiting():
     """Wait until a kernel waits, and is as far along as it gets; return its pid."""
-    [(_, process)] = processes.until(lambda: list(provisioner._waiting._there.values()))
+    [(_, process)] = processes.until(lambda: list(provisioner._waiting._kernels.values()))
 
     def rests():
         before = processes.cpu_seconds(process.pid)
@@ -230,7 +230,7 @@ def test_none_waits_for_a_program_with_one_kernel_nor_where_that_is_turned_off(
     else:
         Running(manager).close()
     time.sleep(0.5)
-    assert provisioner._waiting._there == {}
+    assert provisioner._waiting._kernels == {}
 
 
 def test_one_that_is_not_used_ends(installed, manager, world):
@@ -253,7 +253,7 @@ def test_a_kernelspec_that_names_it_is_a_kernel_of_other_kinds_too(installed, wo
     kernel = Running(manager)
     assert kernel.run("print(1)") == "1"
     kernel.close()
-    assert provisioner._waiting._there == {}
+    assert provisioner._waiting._kernels == {}
 
 
 def answers(url):
@@ -292,7 +292,7 @@ def test_a_server_has_one_wait_which_ends_when_the_server_is_killed(installed, w
 
         def commands():
             pids = processes.tree(server.pid)
-            return {pid: processes.told(pid, "cmdline").split(b"\0") for pid in pids}
+            return {pid: processes.read_file(pid, "cmdline").split(b"\0") for pid in pids}
 
         def that_waits():
             return [pid for pid, words in commands().items() if b"--warm" in words]

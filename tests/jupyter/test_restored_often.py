@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cellblock.host.limits.processes import private_bytes
 from support import processes, reading
-from support.guest_processes import sheltered
+from support.guest_processes import replaceable_guest
 
 LONG = "; import time; time.sleep(0.11)  # now"  # it has a snapshot, and is answered when that is decided
 
@@ -56,7 +56,7 @@ def test_whenever_what_takes_over_is_killed_too_nothing_is_lost(start):
     for number, pause in enumerate(STAGES):
         run(kernel, f"kept.append({number})" + LONG)  # too long to be run again
         for wait in (pause / 1000, 0):
-            (heir,) = processes.until(lambda: sheltered(kernel.zygote()))
+            (heir,) = processes.until(lambda: replaceable_guest(kernel.zygote()))
             with contextlib.suppress(ProcessLookupError):  # the first kill's, on its way out
                 os.kill(heir, signal.SIGKILL)
             time.sleep(wait)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_for, placed, start_staged
+from support.kernels import Kernel, argv_for, start_staged, world_and_prefix
 
 GO = "print('go', flush=True)\n"
 FAMILY = """
@@ -108,7 +108,7 @@ KILLED = {
 def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same(
     start, user, killed
 ):
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     policy = world.policy('mode = "unsafe"\nsubprocess_execution = true\nbackend = "landlock"\n')
     kernel = start(policy, "--allow-unsafe", world=world, prefix=prefix)
     kernel.own_world = True
@@ -123,7 +123,7 @@ def test_guests_that_await_no_signal_of_their_zygotes_end_are_ended_all_the_same
 @pytest.mark.parametrize("user", machines.users())
 def test_what_mounts_for_a_zygote_ends_with_it_when_host_and_reaper_are_killed(start, user):
     """It is under no locks, so a zygote that is can't kill it."""
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     policy = world.policy('extends = "data"\nbackend = "landlock"\n')
     kernel = start(policy, "--allow-unsafe", world=world, prefix=prefix)
     kernel.run("open('new', 'w').close()")

@@ -15,7 +15,7 @@ from mcp import MCPError
 
 from cellblock.mcp.settings import HttpSettings
 from cellblock.policy.load import load
-from support import pages, processes
+from support import doc_pages, processes
 from support.mcp_clients import argv, go, http_server, over_http, run, text_of
 from support.ports import next_port
 
@@ -25,7 +25,7 @@ HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 
 def configuration(port, addresses):
     """Return the page's, which finds servers by their names, for servers on this machine."""
-    (text,) = pages.files(PAGE, "cfg").values()
+    (text,) = doc_pages.files(PAGE, "cfg").values()
     text, replaced = re.subn(r"bind :8080\b", f"bind 127.0.0.1:{port}", text)
     servers = "\n".join(
         f"    server s{number} {address}" for number, address in enumerate(addresses)
@@ -117,9 +117,9 @@ def options(words):
 def test_compose_and_kubernetes_start_what_there_is(tmp_path):
     """Servers with options that exist, under the page's policy, at the port and names of the proxy."""
     yaml = pytest.importorskip("yaml", reason="PyYAML comes with JupyterLab and with bokeh")
-    compose, manifest = pages.files(PAGE, "yaml").values()
-    (image,) = pages.blocks(PAGE, "dockerfile")
-    (proxied,) = pages.files(PAGE, "cfg").values()
+    compose, manifest = doc_pages.files(PAGE, "yaml").values()
+    (image,) = doc_pages.blocks(PAGE, "dockerfile")
+    (proxied,) = doc_pages.files(PAGE, "cfg").values()
     services = yaml.safe_load(compose)["services"]
     found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(manifest)}
     pod = found["Deployment", "cellblock"]["spec"]["template"]["spec"]["containers"][0]
@@ -138,7 +138,7 @@ def test_compose_and_kubernetes_start_what_there_is(tmp_path):
     assert f"bind :{public} " in proxied
     assert f"mcp.example.org:{public}" in pod["args"]
 
-    (policy,) = pages.files(PAGE, "toml").values()
+    (policy,) = doc_pages.files(PAGE, "toml").values()
     (tmp_path / "agent.toml").write_text(policy)
     loaded = load(str(tmp_path / "agent.toml"), project=tmp_path, allow_unsafe=False)
     assert loaded.timeout == 60
@@ -146,7 +146,7 @@ def test_compose_and_kubernetes_start_what_there_is(tmp_path):
 
 @pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
 def test_the_proxy_takes_the_pages_configuration(tmp_path):
-    (text,) = pages.files(PAGE, "cfg").values()
+    (text,) = doc_pages.files(PAGE, "cfg").values()
     (tmp_path / "haproxy.cfg").write_text(text)
     checked = [HAPROXY, "-c", "-f", tmp_path / "haproxy.cfg"]
     ran = subprocess.run(checked, check=False, capture_output=True, text=True)

@@ -36,7 +36,7 @@ def opened(room):
     """Return a function that opens a lesson with the kernel that it says how to make."""
 
     def done(name):
-        lessons.needs(name)
+        lessons.skip_unless_installed(name)
         room.install(name)
         notebook = lessons.read(room.folder / f"{name}.ipynb")
         place = {"metadata": {"path": str(room.folder)}}
@@ -72,7 +72,7 @@ def test_each_cell_shows_what_the_lesson_says(opened, name):
 def test_cells_are_refused_until_approved_and_again_when_changed(opened, room):
     client = opened("admission")
     area, edge, usage = (client.nb.cells.index(cell) for cell in lessons.code_cells(client.nb))
-    (approve,) = lessons.told(client.nb, "cellblock approve admission")
+    (approve,) = lessons.commands_in(client.nb, "cellblock approve admission")
 
     def run(index):
         return shown(client.execute_cell(client.nb.cells[index], index))
@@ -87,7 +87,7 @@ def test_cells_are_refused_until_approved_and_again_when_changed(opened, room):
         changed.source = changed.source.replace("3", "4")
         assert "cell-not-approved" in run(area)
         assert run(edge).startswith("edge 18.85\n")
-        (revoke,) = lessons.told(client.nb, "cellblock approve --revoke")
+        (revoke,) = lessons.commands_in(client.nb, "cellblock approve --revoke")
         room.run(revoke)
         assert "PolicyDenied" in run(edge)
 
@@ -114,8 +114,8 @@ def test_what_its_reader_allows_is_done_and_listed_until_it_is_taken_back(opened
     own = asked.pop("own")
     assert (own, set(asked.values())) == ("the cell asks", {"┃ cellblock asks"})
     check("approvals", lessons.code_cells(client.nb), asked=True)
-    (list_,) = lessons.told(client.nb, "cellblock approvals list")
-    (revoke,) = lessons.told(client.nb, "cellblock approvals revoke")
+    (list_,) = lessons.commands_in(client.nb, "cellblock approvals list")
+    (revoke,) = lessons.commands_in(client.nb, "cellblock approvals revoke")
     told = room.run(list_)
     assert "import of shlex\n" in told
     room.run(revoke.replace("ID", told.split()[0]))
@@ -139,7 +139,7 @@ def test_what_ran_is_on_record_and_no_line_can_be_changed(opened, room):
     client = opened("audit")
     client.execute()
     check("audit", lessons.code_cells(client.nb))
-    show, verify, head = lessons.told(client.nb, "cellblock audit")
+    show, verify, head = lessons.commands_in(client.nb, "cellblock audit")
     text = re.sub(r"\s+", "", room.run(show))
     for told in ("importsocket", "decisiondenied", "import-not-allowed", "errorZeroDivisionError"):
         assert told in text
@@ -151,7 +151,7 @@ def test_a_secret_is_masked_where_calls_are_on_record(opened, room):
     client = opened("tools")
     client.execute()
     check("tools", lessons.code_cells(client.nb))
-    (show,) = lessons.told(client.nb, "cellblock audit")
+    (show,) = lessons.commands_in(client.nb, "cellblock audit")
     said = room.run(show)
     assert "publish" in said
     assert "•••" in said
@@ -185,7 +185,7 @@ def test_a_lesson_says_first_what_it_takes():
         if policy.exists():
             names = (f"cellblock-{path.stem}", f"cellblock ({path.stem})")
             assert (spec.name, spec.display_name) == names
-            (install,) = lessons.told(notebook, "cellblock install")
+            (install,) = lessons.commands_in(notebook, "cellblock install")
             assert install.startswith(f"cellblock install --policy {policy.name}"), path
             assert install in first.source, path
             assert install in policy.read_text("utf-8"), path

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from script import CELLS, DIGEST, HEAP, PRESSED, Model, cells, setup
 
-from support.guest_processes import guests, sheltered
+from support.guest_processes import guests_and_copies, replaceable_guest
 
 if TYPE_CHECKING:
     from support.kernels import Kernel
@@ -154,7 +154,7 @@ class Storm:
         """Kill the newest copy, the guest's shield; the guest itself soon after."""
         self._step(next(self._cells))
         self._wait(0.03)
-        self.tally.kills += kill(guests(self._zygote)[1])
+        self.tally.kills += kill(guests_and_copies(self._zygote)[1])
         mid, code = self._send()
         self._end(mid, code)
 
@@ -170,9 +170,9 @@ class Storm:
         newest one: then it is killed as it is.
         """
         deadline = time.monotonic() + QUIET
-        while not (found := sheltered(self._zygote, serving=serving)):
+        while not (found := replaceable_guest(self._zygote, serving=serving)):
             if time.monotonic() > deadline:
-                found = guests(self._zygote)[0][-1:]
+                found = guests_and_copies(self._zygote)[0][-1:]
                 break
             time.sleep(0.001)
         self.tally.kills += kill(found)

@@ -16,7 +16,7 @@ from kill_storm import Size, Storm
 
 from cellblock.host.snapshots.memory import FRESH
 from support import machines
-from support.guest_processes import guests
+from support.guest_processes import guests_and_copies
 from support.kernels import argv_changed
 
 KILLS = int(os.environ.get("STORM_KILLS", "30"))
@@ -88,7 +88,7 @@ def test_under_memory_pressure_nothing_is_lost_unless_it_was_said_before(world, 
         "[cellblock takes no snapshot: memory is short. A killed cell may cost its variables]\n"
     )
     assert notice in [m["content"].get("text") for _, m in kernel.log]
-    os.kill(guests(kernel.zygote())[0][-1], signal.SIGKILL)
+    os.kill(guests_and_copies(kernel.zygote())[0][-1], signal.SIGKILL)
     kernel.until(lambda m: "Your variables are gone" in str(m["content"]))
     kernel.log.clear()
     free(room, 4096)

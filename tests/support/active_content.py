@@ -1,7 +1,8 @@
-"""Recognises, in what a front end would be sent or has rendered, whatever would act there.
+"""Finds active content in outputs: anything that would act in a front end.
 
-Two readers that share nothing with the sanitisers: the standard library's HTML tokenizer and the
-tree that html5lib builds by the HTML standard.
+Used on messages that a front end would be sent, and on pages that it has rendered. The HTML readers
+share nothing with the sanitisers: the standard library's tokenizer, and the tree that html5lib
+builds by the HTML standard. Each ``in_…`` function returns a list of what it found; empty is good.
 """
 
 import re
@@ -23,7 +24,7 @@ REMOTE_CSS = re.compile(r"url\s*\((?!\s*['\"]?#)|@import|expression\s*\(", re.IG
 
 
 def element(name, attributes, *, relative=False):
-    """Return what acts in one element; ``relative`` lets links without a scheme pass."""
+    """Return the active parts of one element; ``relative`` allows links without a scheme."""
     found = [f"<{name}>"] if name.lower() in ACTING else []
     for key, value in attributes:
         if acts(name, key.rpartition(":")[2].lower(), value or "", relative=relative):
@@ -32,6 +33,7 @@ def element(name, attributes, *, relative=False):
 
 
 def acts(name, key, value, *, relative):
+    """Return whether an attribute runs, loads or submits something, or leads to a bad address."""
     carried = name in ("image", "img") and RASTER.match(value)
     if key.startswith("on"):
         return True
@@ -81,7 +83,7 @@ def in_tree(text, html5lib, *, relative=False):
     return found
 
 
-#: Pieces that parsers disagree about; any concatenation may be tried.
+#: Pieces of markup that parsers disagree about. Tests try any concatenation.
 PIECES = [
     "<script>",
     "</script>",
@@ -253,11 +255,11 @@ TEXTS = {
 RASTERS = {"image/bmp", "image/gif", "image/jpeg", "image/png", "image/webp"}
 DATA = {"application/json", "application/vnd.dataresource+json"}
 BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
-#: Controls, 8-bit ones too, and any escape but colours and erasing in line.
+#: Controls, also 8-bit ones, and all escape sequences except colours and erasing in line.
 SEQUENCE = re.compile(
     r"\x1b(?!\[[0-9;:]*m|\[[0-2]?K)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u2028\u2029]"
 )
-#: The same, and what ends a line to some readers only, where no line is redrawn.
+#: The same and a carriage return, for text in which no line is redrawn.
 WHOLE = re.compile(rf"{SEQUENCE.pattern}|\r")
 COMMAND = re.compile(
     r"\\(?:href|url|cssId|class|style|data|require|includegraphics|bbox|csname|input|include"
@@ -265,22 +267,23 @@ COMMAND = re.compile(
     r"|makeatletter|ExplSyntaxOn)(?![A-Za-z])|\^\^|\\@@?[a-z]+|\\[a-z]+_[a-z_]+:[A-Za-z]+"
     r"|\\(?:begin|end)\s*\{(?:filecontents|input|verbatim)"
 )
-#: Code that pandoc takes for another format's own.
+#: Code that pandoc copies into another format unchanged.
 RAW = re.compile(r"[`~]\s*\{\s*=\w+")
-#: What takes a box out of its place, or draws around it.
+#: Declarations that move a box out of its place, or draw outside of it.
 MOVES = re.compile(
     r"(?:^|[;{\s\"])(?:position|inset|transform|translate|scale|zoom|offset-path|animation|outline"
     r"|filter|content|z-index)\s*:|:\s*[^;]*(?:(?<![a-zA-Z_-])-\.?\d|calc\()|\d{5}px",
 )
 TAKING = ("autofocus", "contenteditable", "popover", "data-", "accesskey", "tabindex", "inert")
-#: What lets a box draw beyond itself, and the box around an output in which it can't.
+#: Declarations by which a box can draw beyond itself.
 OVERFLOWS = re.compile(r"(?:^|[;{\s\"])(?:max-)?(?:height|line-height|padding|font)\s*:")
+#: The box around an output that clips those.
 CLIPS = re.compile(r'<div (?:id="[\w-]+" )?style="overflow: auto">')
 FOREIGN = re.compile(r"(?:^|\s)(?:jp|lm|cm|p|mermaid|MathJax|bp3)-")
 
 
 SELECTORS = re.compile(r"([^{}]+)\{")
-#: Tags and declarations that the tokenizer passes over: not closed, of XML.
+#: Tags and declarations that the tokenizer ignores: not closed, or of XML.
 ROUGH = re.compile(
     r"<[a-zA-Z](?:[^<>\"']|\"[^\"]*\"|'[^']*')*[\s/\"'`]on[a-z]+\s*=|<!(?:DOCTYPE|ENTITY)|<\?xml-",
     re.IGNORECASE,
@@ -292,7 +295,7 @@ def is_scoped(selectors):
 
 
 class Page(HTMLParser):
-    """What the page around an output would suffer from its elements."""
+    """Finds elements of an output that would affect the page around it."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -322,7 +325,7 @@ class Page(HTMLParser):
 
 
 def in_html(text, *, relative=False):
-    """Return what acts in HTML: elements, styles, names of the page's own, formulas."""
+    """Return the active content in HTML: elements, styles, the page's own names, formulas."""
     page = Page()
     page.feed(text)
     page.close()
@@ -337,7 +340,10 @@ FORMULA = re.compile(
 
 
 def as_in_jupyterlab(text, render):
-    """Return Markdown as HTML, formulas taken out before and put back after, as JupyterLab does."""
+    """Return Markdown as HTML, with formulas taken out before and put back after rendering.
+
+    JupyterLab does the same.
+    """
     kept = []
 
     def out(found):
@@ -351,8 +357,8 @@ def as_in_jupyterlab(text, render):
 
 
 def in_markdown(text):
-    """Return what acts in Markdown, read by what exporters use and as JupyterLab reads it."""
-    import mistune  # noqa: PLC0415 - of nbconvert's, and not installed wherever this is
+    """Return the active content in Markdown, rendered as exporters do it and as JupyterLab does."""
+    import mistune  # noqa: PLC0415 - comes with nbconvert, which is not installed everywhere
 
     renderer = mistune.HTMLRenderer(escape=False, allow_harmful_protocols=True)
     render = mistune.create_markdown(renderer=renderer, plugins=["table", "url", "footnotes"])
@@ -363,15 +369,15 @@ def in_markdown(text):
 
 
 def in_latex(text):
-    """Return what reaches out of a formula."""
+    """Return the commands and tags in TeX that act outside of a formula."""
     return (
         COMMAND.findall(text) + COMMAND.findall(unescape(text)) + re.findall(r"<[a-zA-Z/!]", text)
     )
 
 
-#: What hands a library of the host's to such frames: a name and base64.
+#: A script that hands a library of the host's to frames: a name and base64.
 SHARED = r'<script>window\[Symbol\.for\("cellblock\.frames\.2"\)\]\("[\w-]+","[\w+/=]+"\)</script>'
-#: An output in frames: a sandboxed one, in it a policy and one more, and what is said beside it.
+#: An output in frames: a sandboxed outer frame, and the notes beside it.
 FRAME = re.compile(
     r'<iframe class="cellblock-frame"(?: data-cellblock-library="[\w-]+")? sandbox="allow-scripts"'
     r'(?: [a-z]+="[^"<>]*")*'
@@ -387,7 +393,7 @@ HELD = ("default-src 'none'", "connect-src 'none'", "frame-src 'none'", "form-ac
 
 
 def is_held(frame):
-    """Tell whether a frame's page is one more frame, under a policy that lets nothing out."""
+    """Return whether a frame's page is one more frame, under a policy that lets nothing out."""
     outer = OUTER.fullmatch(unescape(frame))
     return outer is not None and set(HELD) <= set(unescape(outer[1]).split("; "))
 
@@ -403,7 +409,7 @@ READERS = {
 
 
 def in_bundle(data, metadata):
-    """Return what acts in a mime bundle and its metadata."""
+    """Return the active content in a mime bundle and its metadata."""
     found = []
     for mime, value in data.items():
         if mime in RASTERS and not (isinstance(value, str) and BASE64.fullmatch(value)):
@@ -417,7 +423,7 @@ def in_bundle(data, metadata):
 
 
 def in_text(mime, value):
-    """Return what acts in a text: framed pages are looked into by the tests of frames."""
+    """Return the active content in a text. Tests of frames look into pages in frames."""
     if mime == "text/html" and (frame := FRAME.fullmatch(value)):
         outside = in_html(frame[2] + frame[3]) + SEQUENCE.findall(value)
         return outside if is_held(frame[1]) else [*outside, "a frame that holds nothing"]
@@ -428,7 +434,7 @@ SIZE = re.compile(r"\d{1,5}(?:\.\d+)?(?:px|em|%)?")
 
 
 def in_metadata(value):
-    """Return what exporters and front ends take for addresses, sizes or prototypes."""
+    """Return metadata that exporters or front ends would act on: addresses, sizes, prototypes."""
     if not isinstance(value, dict):
         return []
     found = []
@@ -442,7 +448,7 @@ def in_metadata(value):
 
 
 def in_message(msg):
-    """Return what acts in one message to a front end, "" marks and all."""
+    """Return the active content in one message to a front end."""
     kind, content = msg["msg_type"], msg["content"]
     if kind in ("display_data", "execute_result", "update_display_data"):
         extra = content.get("transient", {}).keys() - {"display_id"} or content.keys() - FIELDS
@@ -461,7 +467,7 @@ FIELDS = {"data", "metadata", "transient", "execution_count"}
 
 
 def in_reply(content):
-    """Return what acts in an error or a reply: texts and payloads."""
+    """Return the active content in an error or a reply: texts and payloads."""
     texts = [content.get("ename", ""), content.get("evalue", ""), *content.get("traceback", [])]
     texts += content.get("matches", [])
     found = [hit for text in texts for hit in WHOLE.findall(text)]

@@ -1,4 +1,4 @@
-"""Who listens around a kernel with a list of addresses: some are listed, and some are not."""
+"""Listeners around a kernel whose policy lists addresses: some are listed, others are not."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ ALLOW = "network_access). To allow it: "
 
 
 class Place:
-    """Who listens: what is listed, and what is not. ``names`` are theirs in cells."""
+    """The listeners, listed and not listed. ``names`` are their names in cells."""
 
     def __init__(self):
         self.site, self.secure, self.other = Site(), Site(tls=True), Site()
@@ -47,7 +47,7 @@ class Place:
         }
 
     def untouched(self):
-        """Raise if somebody called where nobody is to."""
+        """Raise if anything connected to a listener that is not listed."""
         for listener in (self.elsewhere, self.strange):
             with pytest.raises(BlockingIOError):
                 listener.accept()
@@ -81,12 +81,15 @@ def _port(sock):
 
 
 def _full():
-    """Return a listener that takes nobody any more, and who fills it: SYNs are dropped (tcp(7))."""
+    """Return a listener whose backlog is full, and the connection that fills it.
+
+    The OS kernel drops further SYNs (tcp(7)).
+    """
     made = socket.socket()
     made.bind(("127.0.0.1", 0))
     made.listen(0)
     return made, socket.create_connection(made.getsockname())
 
 
-def policy_of(world, listed, text=""):
+def policy_with_addresses(world, listed, text=""):
     return world.policy(f'extends = "unsafe"\nnetwork_access = {json.dumps(listed)}\n{text}')

@@ -1,4 +1,7 @@
-"""Kernels that admit approved cells, or templates, and the doors that lead to them."""
+"""Kernels that admit only approved cells or templates, and attempts to run others in them.
+
+``ATTACKS`` has every way in which a front end can have code run; each tries to run ``MARK``.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from support.kernels import Kernel, World
 
-#: Approved where a test looks whether something ran.
+#: The approved cell with which tests see whether ``MARK`` ran.
 OBSERVE = "print('ran' in globals())"
 RESET = "globals().pop('ran', None);"
 FINE = "x = 'fine'\nx"
 MARK = "ran = 1"
 MARK_AS_VALUE = "globals().update(ran=1)"
-#: No language layer, and the folder of the notebook to read.
+#: A policy without language layer, whose cells may read the notebook's folder.
 UNSAFE = 'extends = "unsafe"\nfilesystem_read_roots = ["{project}", "~"]\ncomm_targets = ["mine"]\n'
 
 
@@ -46,7 +49,7 @@ def approve(world: World, policy: Path, *sources: str, name: str = "a.ipynb") ->
 
 
 def revoke(world: World, policy: Path, name: str) -> None:
-    """Take back what was approved of a notebook."""
+    """Revoke the approval of a notebook."""
     with _as_user_of(world):
         review.revoke(_place(world, policy)[1], world.work / name)
 
@@ -63,7 +66,7 @@ def _as_user_of(world: World) -> Iterator[None]:
         yield
 
 
-# --- doors ------------------------------------------------------------------------------------
+# --- ways to run code -------------------------------------------------------------------------
 
 
 def silently(kernel: Kernel) -> dict:
@@ -105,12 +108,12 @@ _CELLS = {
     "behind a question": f"x = 1\nx?\n{MARK}",
 }
 _DOORS = [silently, unstored, beside_a_cell, beside_a_blank_cell, in_a_subshell]
-#: What tries to have ``MARK`` run; returned is the reply.
+#: Functions that try to run ``MARK`` in a kernel, by name. Each returns the reply.
 ATTACKS = {door.__name__: door for door in _DOORS} | {
     name: lambda kernel, cell=cell: kernel.run(cell)[0] for name, cell in _CELLS.items()
 }
 
 
 def ran(kernel: Kernel) -> str:
-    """Return what the observer says."""
+    """Return what the observing cell prints: whether ``MARK`` ran."""
     return reading.stream(kernel.run(OBSERVE)[1]).strip()

@@ -1,4 +1,4 @@
-"""Wishes, and a user who answers as a test has it, for units of approvals."""
+"""Calls and cells that need approval, and a user whose answers a test gives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITE = messages.Tool(
 
 
 def call(*args, number=1, tool=WRITE, **kwargs):
-    """Return a call of a tool as a guest makes it."""
+    """Return a call of a tool, as a guest makes it."""
     arguments = values.encode((list(args), kwargs), 2**21)
     return Call(number, tool, arguments, answer=lambda _answer: None)
 
@@ -34,12 +34,12 @@ def cell(raw="ops.write_file('a', 'b')", count=3, *, stdin=True):
 
 
 def code_in(text):
-    """Return the code of a question, as its reader finds it."""
+    """Return the code in the text of a question."""
     return re.search(r"type (\d{3})", text)[1]
 
 
 class User:
-    """A front end whose questions wait until the test answers them."""
+    """A front end's user, whose questions wait until the test answers them."""
 
     def __init__(self):
         self.questions, self.withdrawn, self.takes_input = [], 0, True
@@ -55,25 +55,28 @@ class User:
 
     @property
     def text(self):
-        """The question that was put last."""
+        """The text of the last question."""
         return self.questions[-1][0]
 
     def says(self, word=""):
-        """Answer the last question, with its code."""
+        """Answer the last question with its code and this word."""
         self.types(f"{code_in(self.text)} {word}")
 
     def types(self, text):
-        """Type this, whatever is asked."""
+        """Type this text as the answer to the last question."""
         self.questions[-1][1](text)
 
 
-def answers(store):
-    """Return what was allowed for always, wherever that counts."""
-    return [one for _, manifest in store.manifests() for one in manifest.records]
+def always_answers(store):
+    """Return all answers "always" in a store, of all scopes."""
+    return [record for _, manifest in store.manifests() for record in manifest.records]
 
 
 class Desk:
-    """A approver, its user, and notes of what came of calls; the store is in ``folder``."""
+    """An approver with its user, and lists of the calls that ran or were refused.
+
+    The store is in ``folder``.
+    """
 
     def __init__(self, folder, under=UNDER):
         self.user, self.store = User(), Store(folder / "approved", folder / "approval.key")
@@ -99,24 +102,24 @@ class Desk:
 # --- kernels ----------------------------------------------------------------------------------
 
 
-def said(kernel, answer):
-    """Answer the kernel's next question; ``{}`` in it stands for the code. Return the prompt."""
+def answer_question(kernel, answer):
+    """Answer a kernel's next question, and return its prompt. ``{}`` in the answer is the code."""
     prompt = kernel.recv("stdin")["content"]["prompt"]
     code = code_in(prompt) if "type " in prompt else ""
     kernel.send("input_reply", {"value": answer.format(code)}, "stdin")
     return prompt
 
 
-def forget_questions(kernel):
-    """Take what does not stand any more, or was answered unread: the next one read is the next."""
+def drop_questions(kernel):
+    """Read and drop all questions so far, such as withdrawn ones."""
     while kernel.stdin.poll(500):
         kernel.recv("stdin")
 
 
 def run(kernel, code, *answers, **extra):
-    """Run a cell whose questions are answered like this; return prompts, reply and output."""
+    """Run a cell and answer its questions in order; return prompts, reply and output."""
     mid = kernel.execute_send(code, **{"allow_stdin": True} | extra)
-    prompts = [said(kernel, answer) for answer in answers]
+    prompts = [answer_question(kernel, answer) for answer in answers]
     reply = kernel.reply(mid)["content"]
     assert not kernel.stdin.poll(0), "a question that nobody expected"
     return prompts, reply, kernel.until_idle(mid)

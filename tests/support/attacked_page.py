@@ -1,7 +1,7 @@
-"""A page of JupyterLab under attack, and what of the attacks was seen.
+"""A page of JupyterLab that is attacked, and the traces that attacks leave.
 
-``hit.NAME()`` in an attack's script runs ``fire`` below, which tries what an attacker would: the
-listener by several ways, and a terminal on the server with the token that the page holds.
+``hit.NAME()`` in an attack's script runs ``fire`` below, which does what an attacker would: it
+connects to the listener in several ways, and opens a terminal on the server with the page's token.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The programs of `escapes/display`: what each cell shows would act in a front end, unfiltered.
+"""Reads the programs of `escapes/display`. Unfiltered, their outputs would act in a front end.
 
-A program's docstring says what it tries; `# %%` starts another cell. Each goes behind
-`prelude.txt`, which gives it a port of the listener's, a script and a terminal of its own.
+A program's docstring says what it tries; `# %%` begins another cell. `prelude.txt` runs before each
+and gives it a port of the listener's, a script and a terminal of its own.
 """
 
 import ast
@@ -31,5 +31,5 @@ ATTACKS = {path.stem: read(path) for path in sorted(FOLDER.glob("*.py"))}
 
 
 def prelude(ports):
-    """Return the cell that comes before all others; ``ports`` has the listener's, by attack."""
+    """Return the cell that runs before all others; ``ports`` has the listener's, by attack."""
     return f"PORTS = {ports}\n{(FOLDER / 'prelude.txt').read_text()}"

@@ -1,5 +1,5 @@
 # ruff: noqa: BLE001 - generated programs raise anything
-"""Batches of generated programs, each batch in a fork of a process that is prepared once."""
+"""Runs batches of generated programs, each in a fork of a process that was prepared once."""
 
 import asyncio
 import io
@@ -18,7 +18,7 @@ MARKS = ("__builtins__", "<frame ", "<code object", "(built-in)>", "(frozen)>", 
 
 
 class TooLongError(BaseException):
-    """A generated program took its time."""
+    """A generated program ran for too long."""
 
 
 def too_long(*_):
@@ -26,7 +26,7 @@ def too_long(*_):
 
 
 def try_programs(guest, programs, write, seconds):
-    """Run each program in a copy of the prepared namespace; write what each one saw."""
+    """Run each program in a copy of the prepared namespace; write what forbidden things it saw."""
     signal.signal(signal.SIGALRM, too_long)
     for number, program in enumerate(programs):
         seen = []
@@ -35,8 +35,8 @@ def try_programs(guest, programs, write, seconds):
             try:
                 if canary(thing):
                     seen.append(f"{type(thing).__name__} {getattr(thing, '__name__', '')}"[:80])
-            except Exception:  # what can't be compared is nobody's module
-                return
+            except Exception:
+                return  # an object that can't be compared is no module
 
         def told(text, seen=seen):
             seen += [mark for mark in MARKS if mark in str(text)]
@@ -54,7 +54,7 @@ def try_programs(guest, programs, write, seconds):
 
 
 def batch(guest, programs, limits):
-    """Try ``programs`` in a fork; return which came to their end and which saw what."""
+    """Run programs in a fork; return how many ended, and which saw something forbidden."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -85,10 +85,10 @@ def batch(guest, programs, limits):
 
 
 def serve(guest, work):
-    """Answer a batch a line, until there are none.
+    """Answer batches from stdin, one in each line.
 
-    Of ``work``, ``prelude`` runs once, before the first; ``seconds`` are for one program,
-    ``batch_seconds`` for all of a batch.
+    ``work`` has the ``prelude``, which runs once before the first batch, the ``seconds`` for one
+    program and the ``batch_seconds`` for a batch.
     """
     answers = os.fdopen(os.dup(1), "w")
     guest.run(work["prelude"])

@@ -1,6 +1,6 @@
-"""What no user code may hold, and a function by which a program under guards shows that it does.
+"""``canary``: tells whether an object is one that user code must never get hold of.
 
-``run_guarded.py`` puts ``canary`` among its programs' names.
+``run_guarded.py`` gives programs this function, so that an attack can show its success.
 """
 
 import builtins
@@ -16,7 +16,7 @@ from types import ModuleType
 
 
 def canary(thing):
-    """Print ESCAPED if ``thing`` is something that user code must not hold; say whether it is."""
+    """Print ESCAPED if user code must not have ``thing``; return whether that is so."""
     kind = type(thing)
     bad = (
         (issubclass(kind, ModuleType) and REAL(thing).get("__spec__") is not None)

@@ -1,4 +1,4 @@
-"""Servers of cells as a browser on this machine reaches them: by the address that %ports shows."""
+"""Cells' servers, as a browser on this machine reaches them: by the addresses in %ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from support.kernels import Kernel
 
 SECONDS = 20.0
-#: A cell that serves its name at a port, in a thread.
+#: A cell that serves a text at a port, in a thread.
 SERVES = """
 import http.server, threading
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -31,31 +31,31 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 """
 
 
-def serves(port: int, body: str = "a cell's page", host: str = "127.0.0.1") -> str:
+def serving_cell(port: int, body: str = "a cell's page", host: str = "127.0.0.1") -> str:
     """Return the source of a cell that serves a text at a port."""
     return SERVES.format(port=port, body=body, host=host)
 
 
-def table(kernel: Kernel) -> dict[int, tuple[str, bool]]:
-    """Return what %ports shows: addresses by port, and whether somebody listens."""
+def shown_ports(kernel: Kernel) -> dict[int, tuple[str, bool]]:
+    """Return what %ports shows: by port, the address and whether a cell listens."""
     shown = reading.cards(kernel.run("%ports")[1], "ports")
     rows = shown[0]["ports"] if shown else []
     return {row["number"]: (row["url"], row["listens"]) for row in rows}
 
 
-def there(url: str) -> tuple[str, int]:
-    """Return where a browser connects for an address: localhost is this machine (RFC 6761)."""
+def socket_address(url: str) -> tuple[str, int]:
+    """Return the socket address for a URL: names below localhost are this machine (RFC 6761)."""
     return "127.0.0.1", int(urlsplit(url).port or 80)
 
 
 def connect(url: str) -> socket.socket:
-    """Return a connection to an address."""
-    return socket.create_connection(there(url), SECONDS)
+    """Return a connection to a URL's server."""
+    return socket.create_connection(socket_address(url), SECONDS)
 
 
 def get(url: str, host: str | None = None, path: str = "/") -> tuple[int, str]:
-    """Return status and text of what is at an address, asked for as ``host``."""
-    asked = http.client.HTTPConnection(*there(url), timeout=SECONDS)
+    """Request a URL with ``host`` in the header Host; return the status and the text."""
+    asked = http.client.HTTPConnection(*socket_address(url), timeout=SECONDS)
     try:
         asked.request("GET", path, headers={"Host": urlsplit(url).netloc if host is None else host})
         answer = asked.getresponse()

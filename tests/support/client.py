@@ -1,4 +1,4 @@
-"""A bare Jupyter client: DEALER and SUB sockets, no threads, no waiting beyond the message."""
+"""``Client``: a bare Jupyter client with DEALER and SUB sockets, and without threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE = 40.0
 def free_ports(count: int) -> list[int]:
     """Return ports that were free a moment ago."""
     found: list[int] = []
-    with contextlib.ExitStack() as held:  # all at once, so that none is found twice
+    with contextlib.ExitStack() as held:  # hold all of them, so that no port is found twice
         while len(found) < count:
             port = next_port()
             probe = held.enter_context(socket.socket())
@@ -30,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def connection(*, encrypted: bool = False) -> dict[str, Any]:
-    """Return what a connection file says, for ports that are free now."""
+    """Return the content of a connection file with ports that are free now."""
     info: dict[str, Any] = {
         f"{c}_port": p for c, p in zip(CHANNELS, free_ports(len(CHANNELS)), strict=True)
     }
@@ -47,7 +47,7 @@ def connection(*, encrypted: bool = False) -> dict[str, Any]:
 
 
 class Client:
-    """One front end's sockets; every message that arrived is kept in ``log``."""
+    """The sockets of one front end. ``log`` has all messages that were received."""
 
     def __init__(self, info: dict[str, Any]) -> None:
         self.info = info
@@ -62,7 +62,7 @@ class Client:
         self.stdin = self.connect(zmq.DEALER, "stdin")
 
     def connect(self, kind: int, channel: str) -> zmq.Socket:
-        """Return a socket to one of the kernel's."""
+        """Return a socket that is connected to one of the kernel's."""
         sock = self.ctx.socket(kind)
         sock.linger = 0
         sock.rcvhwm = 0
@@ -109,7 +109,7 @@ class Client:
         return msg
 
     def reply(self, mid: str, channel: str = "shell", timeout: float = DEADLINE) -> dict:
-        """Return the reply to ``mid``, passing over others."""
+        """Return the reply to ``mid``; other replies are dropped."""
         while True:
             msg = self.recv(channel, timeout)
             if msg["parent_header"].get("msg_id") == mid:
@@ -131,7 +131,7 @@ class Client:
         return self.until(is_idle, mid, timeout)
 
     def wait_heard(self) -> Self:
-        """Return once the kernel knows that we listen: what it says before that is lost."""
+        """Wait until the kernel has greeted this client. Earlier publications are lost."""
         self.until(lambda m: m["msg_type"] == "iopub_welcome")
         return self
 
@@ -161,5 +161,5 @@ class Client:
 
 
 def is_idle(msg: dict) -> bool:
-    """Say whether ``msg`` ends a request's output."""
+    """Return whether ``msg`` ends a request's output."""
     return msg["msg_type"] == "status" and msg["content"]["execution_state"] == "idle"

@@ -1,4 +1,4 @@
-"""A Dask cluster on the loopback: a scheduler and workers in processes of their own."""
+"""A Dask cluster on loopback, with scheduler and workers in processes of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUIET = {"DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "false"}
 
 
 class Cluster:
-    """A scheduler, and workers that end when it does, in folders that stand in for a user's."""
+    """A scheduler, and workers that end with it, in a ``World``'s folders."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -27,7 +27,7 @@ class Cluster:
         self.address = json.loads(file.read_text())["address"]
 
     def worker(self, before: str = "") -> subprocess.Popen[bytes]:
-        """Start a worker of one thread; ``before`` is run in it first."""
+        """Start a worker with one thread, which first runs ``before``."""
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
         local = ("--local-directory", str(self.world.root / "tmp"), "--death-timeout", "30")
         return self._start(before + _WORKER, self.address, *options, *local)
@@ -41,11 +41,11 @@ class Cluster:
         return made
 
     def logs(self) -> str:
-        """Return what all of them have logged so far."""
+        """Return the logs of all processes so far."""
         return "".join(path.read_text() for path in self.world.root.glob("log*"))
 
     def close(self) -> None:
-        """End all of them: the scheduler last, as Dask may hang where both end at once."""
+        """End the workers, then the scheduler: Dask may hang if both end at once."""
         scheduler, *workers = self.started
         _end(workers)
         _end([scheduler])

@@ -1,4 +1,4 @@
-"""Commands of ours, run in this process: a start of Python's each would be most of the time."""
+"""Runs cellblock's commands in this process, since starting Python would take most of the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cellblock.cli import main
 
 
 def in_this_process(line: str) -> subprocess.CompletedProcess[str]:
-    """Run ``cellblock …`` as a shell reads it; return what came of it, as ``subprocess.run``."""
+    """Run a line ``cellblock …`` as a shell would; return the result as ``subprocess.run`` does."""
     arguments = shlex.split(os.path.expandvars(line), comments=True)
     out, err, status = io.StringIO(), io.StringIO(), 0
     with (

@@ -1,9 +1,8 @@
-"""A core that is played to processes which are not there: each has a state, and does as it is told.
+"""``Play``: the core of ``host.state`` with simulated processes, time and session.
 
-A process's state is the numbers of the cells that led to it. ``Play`` has the processes, what is on
-its way from and to each, the time, and a session that runs one cell at a time as
-``host.session.requests`` does. Whoever plays says what happens next. What must hold always is
-asserted after each event.
+A process's state is the list of the cells that led to it. ``Play`` has the processes, the messages
+to and from each, the clock, and a session that runs one cell at a time as ``host.session.requests``
+does. The test decides what happens next. The invariants are asserted after each event (``check``).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from cellblock.host.state.takeover import MAX_STUMBLES
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
 
-#: What a process does wrong with the next thing that it is told.
+#: The ways in which a process may go wrong with its next message.
 FAULTS = ("never", "fails", "lies", "twice", "hangs", "out of turn")
 
 
@@ -36,25 +35,26 @@ class Process:
 
     number: int
     state: tuple[int, ...] = ()
-    #: It has been forked; before that, only the host's end of it is there.
+    #: Whether it has been forked. Before that, only the host's end of its channel exists.
     exists: bool = False
     alive: bool = True
     stopped: bool = False
-    #: It did something wrong, or had too little time: no state is owed to it.
+    #: Whether it did something wrong, or had too little time. Its state may then be lost.
     blamed: bool = False
-    #: It keeps to itself what it is asked from now on.
+    #: Whether it does nothing any more.
     hangs: bool = False
-    #: What it will do wrong.
+    #: What it will do wrong with its next message.
     fault: str = ""
+    #: The number of the process that forked it.
     maker: int = 0
-    #: What is on its way to it, and from it to the host.
+    #: Messages on their way to it, and from it to the host.
     inbox: deque = field(default_factory=deque)
     outbox: deque = field(default_factory=deque)
 
 
 @dataclass
 class Request:
-    """A cell under way; ``does`` is what its end asks for."""
+    """A cell under way; ``does`` is what it asks for at its end, such as an undo."""
 
     count: int
     message: messages.Execute
@@ -68,11 +68,11 @@ class Request:
 
 
 class Budget:
-    """Affords everything."""
+    """A memory budget that allows everything, unless memory is short."""
 
     def __init__(self):
         self.said = []
-        #: Whether memory is short: then older copies are given up, and none is made.
+        #: Whether memory is short. Then older copies are dropped, and none is made.
         self.is_short = False
 
     def allows(self, _resident, drop_oldest):
@@ -98,7 +98,7 @@ def _snake(name):
 
 
 class Play:
-    """One session, from its first guest on."""
+    """One simulated session, from its first guest on."""
 
     def __init__(self, **settings):
         policy = Policy().replace(**{"undo_depth": 3, "undo_max_bytes": None} | settings)
@@ -106,21 +106,21 @@ class Play:
         self.core = Core(policy, self.budget, self)
         self.time, self._serial = 0.0, itertools.count()
         self._reminders = []
-        #: The host's ends by number, and every process that there ever was.
+        #: The processes with an open channel, and all that ever existed, by number.
         self.open, self.processes = {}, {}
-        #: Forks that the gate would let through.
+        #: Numbers of the forks that the gate allows.
         self._allowed = set()
         self.request = None
         self._counts = itertools.count(1)
-        #: The cells whose effects the user was told of, and those of each name.
+        #: The cells whose effects the user relies on, and those of each named state.
         self.truth, self.named = [], {}
-        #: How cells ended, by number; and who waits to be told something besides.
+        #: How cells ended, by number; and how many other callbacks are still to be called.
         self.ended, self.owed = {}, 0
-        #: Copies for other sessions, and what was told of each guest that was lost.
+        #: Copies for other sessions, and the outcome told for each lost guest.
         self.forks, self.outcomes = [], []
-        #: What could go on from the guest that was lost last.
+        #: The copies that could take over from the guest that was lost last.
         self._holders = []
-        #: Whether the storm did nothing that may cost a state.
+        #: Whether nothing happened so far that may cost a state.
         self.is_sheltered = True
         self._busy = False
         self.start()
@@ -151,7 +151,7 @@ class Play:
     # --- events and actions ---------------------------------------------------------------------
 
     def play(self, event, *arguments, **named):
-        """Tell the core of an event, have its actions done, and look at what must hold."""
+        """Tell the core an event, carry out its actions, and check the invariants."""
         result = event(*arguments, **named)
         if not self._busy:
             self._busy = True
@@ -252,15 +252,15 @@ class Play:
                 if other.maker == process.number:
                     other.stopped = False
 
-    # --- what must hold -------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------
 
     def check(self):
-        """Assert what holds after each event."""
+        """Assert the invariants, which hold after each event."""
         core = self.core
         snapshots = core.chain.all()
         copies = {one.copy.number for one in snapshots}
         guest = {core.guest} - {None}
-        # One process serves or none, none serves and is kept, and none is forgotten.
+        # At most one process serves, none both serves and is a copy, and none is forgotten.
         assert len(copies) == len(snapshots)
         assert not copies & guest
         assert set(self.open) == copies | guest
@@ -289,7 +289,7 @@ class Play:
         assert core._unknown <= rules._MAX_UNKNOWN + most
 
     def _account(self, outcome, state):
-        """Compare what serves with what the user was told of; ``None``: nothing is left."""
+        """Compare the state that serves with what the user was told; None is no state."""
         self.outcomes.append(outcome)
         missed = set(self.truth) if outcome.restored is None else set(outcome.restored.missed)
         if outcome.restored is not None and outcome.why == "undo" and outcome.undone:
@@ -312,7 +312,7 @@ class Play:
         return self.core._losses > rules.MAX_LOSSES
 
     def is_held(self):
-        """Return whether the guest, or who takes over, may be killed now and nothing is lost."""
+        """Return whether the guest, or the copy taking over, may be killed without a loss."""
         if self.core.restores:
             snapshot = self.core.takeover.snapshot
             twin = self.open.get(snapshot.copy.number)
@@ -341,7 +341,7 @@ class Play:
     # --- the session ----------------------------------------------------------------------------
 
     def start(self):
-        """Have the zygote fork a guest."""
+        """Let the zygote fork a guest."""
         guest = Process(self.core.guest_starts(), exists=True)
         self.open[guest.number] = self.processes[guest.number] = guest
         guest.outbox.append(("ready",))
@@ -352,7 +352,7 @@ class Play:
         return self.open.get(self.core.guest)
 
     def run(self, *does, seconds=0.0, repeatable=False, side_effects=False):
-        """Begin a cell, which asks for something at its end."""
+        """Begin a cell, which at its end asks for ``does``."""
         assert self.request is None
         count = next(self._counts)
         message = messages.Execute(
@@ -382,7 +382,7 @@ class Play:
             self._keep(request)
 
     def _keep(self, request, *, refused=False):
-        """Have a request answered that has run, as ``Requests._record_and_answer``."""
+        """Answer a request that has run, as ``Requests._record_and_answer`` does."""
         if self.request is not request:
             return
 
@@ -409,11 +409,11 @@ class Play:
         )
 
     def is_faulty(self):
-        """Return whether anything went wrong by now that may keep a copy from being made."""
+        """Return whether anything went wrong so far that may have prevented a copy."""
         return not self.is_sheltered
 
     def _assert_safe(self, request):
-        """Assert that what was answered just now is in a copy, or can be run again."""
+        """Assert that the request just answered is in a copy's state, or can be replayed."""
         once = []
         for one in reversed(self.core.chain):
             once += [past.message for past in one.after if not past.repeatable]
@@ -424,7 +424,7 @@ class Play:
                 return
 
     def on_loss(self, outcome):
-        """End what was lost with its guest; what never began is sent again."""
+        """End the request that was lost with its guest; send it again if it never began."""
         request = self.request
         if request is None:
             return
@@ -447,7 +447,7 @@ class Play:
             self._keep(request, refused=True)
 
     def _waits(self, then):
-        """Return ``then``, which has to be called exactly once."""
+        """Return ``then``, wrapped so that a second call fails and a missing one is counted."""
         self.owed += 1
         told = []
 
@@ -501,7 +501,7 @@ class Play:
         self.play(self.core.copy_guest, self._waits(then))
 
     def ask_for_forks(self, count):
-        """Have copies made for other sessions, which take them."""
+        """Fork copies for other sessions, which take them."""
 
         def then(copies):
             for copy in filter(lambda copy: copy.kept, copies):
@@ -510,10 +510,10 @@ class Play:
 
         self.play(self.core.fork, count, self._waits(then))
 
-    # --- what happens outside -------------------------------------------------------------------
+    # --- steps of the processes and of time -----------------------------------------------------
 
     def acts(self, process):
-        """Have a process do what it was told next; return whether it did anything."""
+        """Let a process handle its next message; return whether it did anything."""
         if not process.inbox or process.stopped or process.hangs or not process.exists:
             return False
         fault, process.fault = process.fault, ""
@@ -576,7 +576,7 @@ class Play:
             process.outbox.append(("said", messages.Done(id=number, error=error)))
 
     def says(self, process):
-        """Have the host hear the next thing of a process; return whether there was anything."""
+        """Let the host receive a process's next message, or its end; return False if none."""
         if process.number not in self.open:
             return False
         if process.outbox:
@@ -639,7 +639,7 @@ class Play:
             self.play(self.core.copy_ended, process.number, killed=False)
 
     def kill(self, process):
-        """Kill a process; the host will hear of that."""
+        """Kill a process. The host will be told."""
         process.alive, process.blamed = False, True
         process.inbox.clear()
         self._end_children(process)
@@ -652,14 +652,14 @@ class Play:
                 other.stopped = False
 
     def kill_zygote(self):
-        """Have all processes end."""
+        """Kill the zygote, with which all processes end."""
         for process in self.open.values():
             process.alive, process.blamed = False, True
         self.is_sheltered = False
         self.play(self.core.guest_lost, Stopped("crash"), with_copies=True)
 
     def pass_time(self, seconds):
-        """Let time pass, and what the core asked to be reminded of come."""
+        """Let time pass, with the reminders that are due."""
         end = self.time + seconds
         while self._reminders and self._reminders[0][0] <= end:
             self.time, _, reminder = heapq.heappop(self._reminders)
@@ -667,7 +667,7 @@ class Play:
         self.time = end
 
     def next_reminder(self):
-        """Have the next thing come that the core is to be reminded of; return whether one did."""
+        """Let time pass until the next reminder; return False if there is none."""
         if not self._reminders:
             return False
         at, _, reminder = heapq.heappop(self._reminders)
@@ -693,7 +693,7 @@ class Play:
             self.play(self.core.reminded, reminder)
 
     def settle(self):
-        """Have all happen that is under way, until nothing is."""
+        """Let everything happen that is under way, until nothing is."""
         for _ in range(2_000):
             found = [one for one in self.open.values() if self.acts(one)]
             found += [one for one in tuple(self.open.values()) if self.says(one)]

@@ -1,4 +1,7 @@
-"""A kernel with something to steal, and who looks whether it was stolen."""
+"""A kernel in a world with a secret, and checks whether an attack got hold of the secret.
+
+``Prey`` is the world; ``Door`` is the kernel as an attack uses it.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from support.kernels import UNSAFE, Kernel, World, argv_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Stock ipykernel and mode unsafe: where an attack that is worth its file succeeds.
+#: Stock ipykernel, in which an attack must succeed, or its test would prove nothing.
 STOCK = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-#: The same, but that what was printed is not held back for 200 ms.
+#: The same, without the 200 ms for which it holds back printed text.
 PROMPT_STOCK = [
     sys.executable,
     "-c",
@@ -27,10 +30,10 @@ PROMPT_STOCK = [
     "-f",
     "{connection_file}",
 ]
-#: Without -E and -P, Python's variables and the notebook's folder count.
+#: Without -E and -P, so that Python's variables and the notebook's folder have effect.
 LOOSE = [part for part in argv_for("safe") if part not in ("-E", "-P")]
 ARGVS = {"safe": argv_for("safe"), "unsafe": UNSAFE, "stock": STOCK, "loose": LOOSE}
-#: A class of a cell's that notes what subscripts it and what is made from it; ``names()`` tells.
+#: A cell's class that records its subscripts and its subclasses; ``names()`` returns the records.
 RECORDER = """
 class Base:
     seen = []
@@ -45,7 +48,7 @@ VARIABLES = ("CANARY", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY")
 
 
 class Prey:
-    """A world with one secret in many places. ``mark`` is a file that nobody may make."""
+    """A world with one secret in many places. The file ``mark`` must not be made by anybody."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -69,16 +72,16 @@ class Prey:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the kernel's own environment holds."""
+        """The variables of the kernel's own environment, which have the secret."""
         return dict.fromkeys(VARIABLES, self.token)
 
     def module(self, name: str) -> str:
-        """Return a module's source: whoever runs it is marked."""
+        """Return a module's source, which writes to ``mark`` when it is run."""
         return f"open({str(self.mark)!r}, 'a').write({name!r} + '\\n')\n"
 
 
 class Door:
-    """One kernel as an attack sees it."""
+    """A kernel under attack, with the requests that attacks use."""
 
     def __init__(self, kernel: Kernel, prey: Prey, argv: list[str]) -> None:
         self.kernel, self.prey, self.argv = kernel, prey, argv
@@ -99,12 +102,12 @@ class Door:
         self.run(f"import os; print(os.read(os.open({path!r}, os.O_RDONLY), 100))")
 
     def open_comm(self, **content: Any) -> None:
-        """Open a comm on shell; return when what came of it is over."""
+        """Open a comm on shell; return when the kernel has handled it."""
         opened = {"comm_id": "c", "target_name": "t", "data": {}} | content
         self.kernel.until_idle(self.kernel.send("comm_open", opened))
 
     def value(self, expression: str, name: str = "x", **extra: Any) -> dict:
-        """Return what one user expression came to."""
+        """Return the result of one user expression."""
         extra = {"user_expressions": {name: expression}, **extra}
         return self.run("None", **extra)[0].get("user_expressions", {}).get(name, {})
 
@@ -117,9 +120,10 @@ class Door:
         return self.kernel.reply(mid, channel, 30)["content"]
 
     def debug(self, command: str, **arguments: Any) -> list[dict]:
-        """Return the debugger's replies on control and shell, having introduced ourselves.
+        """Send a debugger's request, after ``initialize``, on control and shell; return replies.
 
-        A kernel without a debugger is silent: a request behind it tells when to stop waiting.
+        A kernel without a debugger does not reply. The reply to a request sent after it ends the
+        wait.
         """
         places = {"pathFormat": "path", "linesStartAt1": True, "columnsStartAt1": True}
         client = {"clientID": "t", "adapterID": "", **places}
@@ -141,23 +145,23 @@ class Door:
         return self.ask("complete_request", code=code, cursor_pos=len(code)).get("matches", [])
 
     def recorded(self, code: str, cell: str = "") -> bool:
-        """Press Tab at the end of ``code``; say whether a class of the cell's was told of it."""
+        """Press Tab at the end of ``code``; return whether that ran code of a cell's class."""
         self.run(RECORDER + cell)
         self.complete(code)
         return "'" in self.value("names()")["data"]["text/plain"]
 
     def inspect(self, code: str, detail: int = 1) -> str:
-        """Return what help says of ``code``."""
+        """Return the help for ``code``."""
         content = self.ask("inspect_request", code=code, cursor_pos=len(code), detail_level=detail)
         return json.dumps(content.get("data", {}))
 
     def history(self, kind: str, **content: Any) -> str:
-        """Return what comes of a request for history."""
+        """Return the reply to a request for history, as text."""
         asked = {"hist_access_type": kind, "output": False, "raw": True} | content
         return str(self.ask("history_request", **asked))
 
     def forge(self, change: Callable[[list[bytes]], object]) -> bool:
-        """Sign a cell, ``change`` the frames, send them; say whether it ran."""
+        """Sign a cell, ``change`` the frames, send them; return whether the cell ran."""
         session = self.kernel.session
         content = {"code": "print('FOR' + 'GED')", "silent": False}
         made = (session.msg_header("execute_request"), {}, {}, content)
@@ -169,14 +173,14 @@ class Door:
         return "FORGED" in self.heard()
 
     def heard(self) -> str:
-        """Return everything that the front end received, waiting for what is on its way."""
+        """Return all that the front end received, after waiting for messages on their way."""
         # Stock ipykernel holds back what was printed for 200 ms.
         while self.kernel.iopub.poll(400 if self.argv == STOCK else 60):
             self.kernel.recv("iopub")
         return "\n".join(json.dumps(_text(msg)) for _, msg in self.kernel.log)
 
     def loot(self, said: object) -> list[str]:
-        """Return what was stolen: said by the attack, seen by the front end, or marked."""
+        """Return the signs of success: the attack's own result, messages with secrets, the mark."""
         found = [f"it got {said!r}"[:300]] if said else []
         heard = self.heard()
         found += ["the secret reached the front end"] if self.token in heard else []
@@ -188,7 +192,7 @@ class Door:
         return found
 
     def answers(self) -> bool:
-        """Say whether the kernel still runs cells, soon."""
+        """Return whether the kernel still runs cells, within 5 seconds."""
         began = time.monotonic()
         reply, _ = self.run("6 * 7")
         return reply["status"] == "ok" and time.monotonic() - began < 5
@@ -199,7 +203,7 @@ def _text(msg: dict) -> dict:
 
 
 def wait_ready(kernel: Kernel) -> Kernel:
-    """Return once a kernel of any make runs cells and is heard; raises TimeoutError."""
+    """Wait until any kernel, also stock ipykernel, runs cells. Raises TimeoutError."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and kernel.proc.poll() is None:
         mid = kernel.send("kernel_info_request", {})
@@ -212,8 +216,8 @@ def wait_ready(kernel: Kernel) -> Kernel:
     raise TimeoutError(kernel.stderr())
 
 
-def beside(name: str) -> Callable[[Prey], dict[str, Any]]:
-    """Return what puts a module into the notebook's folder, to be run in place of a real one."""
+def module_beside_notebook(name: str) -> Callable[[Prey], dict[str, Any]]:
+    """Return a preparation that puts a module into the notebook's folder, to shadow a real one."""
 
     def prepare(prey: Prey) -> dict[str, Any]:
         prey.world.write(f"{name}.py", prey.module(name))
@@ -222,15 +226,15 @@ def beside(name: str) -> Callable[[Prey], dict[str, Any]]:
     return prepare
 
 
-def import_more(door: Door) -> None:
-    """Have a kernel import what it does not at its start."""
+def cause_more_imports(door: Door) -> None:
+    """Send requests for which a kernel imports more modules than at its start."""
     door.run("%time 1")
     door.ask("is_complete_request", code="%time 1")
     door.ask("complete_request", code="import zm", cursor_pos=9)
 
 
-def after_kernels_of(policy: str) -> Callable[[Prey], dict[str, Any]]:
-    """Return what has earlier kernels run a cell that the later one should not be told of."""
+def after_other_kernels(policy: str) -> Callable[[Prey], dict[str, Any]]:
+    """Return a preparation that runs a secret cell in kernels that end before the attack."""
 
     def prepare(prey: Prey) -> dict[str, Any]:
         for kind in (policy, "stock"):

@@ -1,4 +1,8 @@
-"""An OpenAI-compatible server on loopback, which does as the last message tells it."""
+"""``Endpoint``: an OpenAI-compatible server on loopback, which the messages control.
+
+If the first word of the last message is the name of one of the handler's methods, such as
+``status`` or ``flood``, the server answers in that way. Otherwise it repeats the message.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,15 @@ from typing import Any
 #: In halves, so that a program which looks for it does not find itself.
 KEY = "sk-cellblock" + "test-0123456789abcdef0123456789abcdef"
 MODELS = ("small", "large")
-#: Bytes of a flood, and seconds of anything that never ends.
-_FLOOD, _PATIENCE = 200 << 20, 20.0
+#: Bytes of a flood.
+_FLOOD = 200 << 20
+#: Seconds after which an answer that never ends is given up.
+_PATIENCE = 20.0
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it came."""
+    """A request as it was received."""
 
     path: str
     headers: dict[str, str]
@@ -29,20 +35,20 @@ class Asked:
 
     @property
     def last(self) -> str:
-        """What the last message says."""
+        """The text of the last message."""
         return self.body["messages"][-1]["content"]
 
 
 @dataclass
 class Endpoint:
-    """Serves from a thread until it is closed."""
+    """The server, in a thread, until it is closed. ``asked`` has the requests."""
 
     asked: list[Asked] = field(default_factory=list)
-    #: Set once somebody hung up on an answer that never ends.
+    #: Set when a client has hung up on an answer that never ends.
     left: threading.Event = field(default_factory=threading.Event)
-    #: Answers to ``wait`` come when this is set.
+    #: Messages that begin with ``wait`` are answered when this is set.
     go_on: threading.Event = field(default_factory=threading.Event)
-    #: What is said to a message that holds a text.
+    #: Answers by a text that the message contains.
     answers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -81,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
             (self._say if known else getattr(self, f"_{verb}", self._say))(text, asked)
 
     def do_GET(self) -> None:
-        """Whoever comes here followed a redirect."""
+        """Record a request that followed a redirect."""
         self.endpoint.asked.append(Asked(self.path, {}, {"messages": [{"content": ""}]}))
         self._send(200, b"{}")
 
@@ -95,18 +101,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(_completion(text, asked, usage=usage))
 
     def _unmetered(self, text: str, asked: Asked) -> None:
-        """Tell no usage."""
+        """Answer without usage."""
         self._json(_completion(text, asked))
 
     def _usage(self, text: str, asked: Asked) -> None:
-        """Tell this usage."""
+        """Answer with this usage."""
         self._json(_completion("metered", asked, usage=json.loads(text)))
 
     def _cut(self, text: str, asked: Asked) -> None:
         self._json(_completion(text, asked, reason="length"))
 
     def _reason(self, text: str, asked: Asked) -> None:
-        """End for a reason that has the key in it."""
+        """Answer with a finish reason that has the key in it."""
         self._json(_completion("", asked, reason=text + _key_of(asked)))
 
     def _wait(self, text: str, asked: Asked) -> None:
@@ -114,12 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(text or "done", asked)
 
     def _key(self, text: str, asked: Asked) -> None:
-        """Tell the key in the answer."""
+        """Answer with the key in the text."""
         self._say(f"{text} {_key_of(asked)} there", asked)
 
     def _busy(self, text: str, asked: Asked) -> None:
-        """Answer at the second time."""
-        if [one.last for one in self.endpoint.asked].count(asked.last) > 1:
+        """Refuse the first request, and answer the second."""
+        if [request.last for request in self.endpoint.asked].count(asked.last) > 1:
             self._say(text, asked)
         else:
             self._send(429, b'{"error": {"message": "busy"}}', {"Retry-After-Ms": "5"})
@@ -131,10 +137,10 @@ class _Handler(BaseHTTPRequestHandler):
         body["choices"][0]["message"] = message
         self._json(body)
 
-    # --- what no honest endpoint does ---------------------------------------------------------
+    # --- answers that no honest endpoint gives ------------------------------------------------
 
     def _status(self, text: str, asked: Asked) -> None:
-        """Refuse; ``{key}`` in what it says is the key."""
+        """Refuse with a status and a message, in which ``{key}`` becomes the key."""
         number, _, said = text.partition(" ")
         said = said.replace("{key}", _key_of(asked))
         self._send(int(number), json.dumps({"error": {"message": said}}).encode())
@@ -151,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, gzip.compress(body), {"Content-Encoding": "gzip"})
 
     def _long(self, text: str, asked: Asked) -> None:
-        """Say a text of this many bytes."""
+        """Answer with a text of so many bytes."""
         self._say("x" * int(text), asked)
 
     def _flood(self, text: str, _asked: Asked) -> None:
@@ -167,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._never_ends(b": still there\n\n")
 
     def _never_ends(self, piece: bytes, pause: float = 0.05) -> None:
-        """Go on until the other end hangs up."""
+        """Send a piece again and again until the client hangs up."""
         end, sent = time.monotonic() + _PATIENCE, 0
         poll = select.poll()
         poll.register(self.connection, select.POLLRDHUP | select.POLLHUP | select.POLLERR)

@@ -1,4 +1,4 @@
-"""A container engine for tests: the one that runs here, or a daemon of our own for as long."""
+"""A container engine for tests: the machine's own, or a daemon that is started for the tests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from support.users import NOBODY, as_nobody
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Seconds that a daemon has to answer; it takes two.
+#: Seconds until a daemon must answer. It takes two.
 _PATIENCE = 40.0
-#: No network is made: what is tried here needs none, and not every machine lets one be made.
+#: Without networks, which the tests do not need and not every machine allows.
 _OPTIONS = ("--bridge=none", "--iptables=false", "--ip6tables=false", f"--group={NOBODY}")
 
 
 @contextlib.contextmanager
 def running() -> Iterator[str]:
-    """Yield why there is no engine, or nothing where there is; DOCKER_HOST then leads to it."""
+    """Yield why there is no engine, or an empty text; DOCKER_HOST then leads to the engine."""
     if not shutil.which("docker"):
         yield "docker is not installed"
     elif _answers():
@@ -38,7 +38,7 @@ def running() -> Iterator[str]:
 
 
 def lets_nobody_in() -> bool:
-    """Say whether a kernel of nobody's can use it too."""
+    """Return whether a kernel of the user nobody can use the engine too."""
     prefix = as_nobody() if os.geteuid() == 0 else None
     return prefix is not None and _answers(prefix)
 
@@ -54,7 +54,7 @@ def _daemon() -> Iterator[str]:
     root = Path(tempfile.mkdtemp(prefix="cb-dockerd-"))
     root.chmod(0o755)
     socket, before = f"unix://{root}/docker.sock", os.environ.get("DOCKER_HOST")
-    # With us, should we be killed.
+    # The daemon ends with this process, also if that is killed.
     command = ["setpriv", "--pdeathsig=TERM"] if shutil.which("setpriv") else []
     command += ["dockerd", f"--data-root={root}/data", f"--exec-root={root}/exec"]
     command += [f"--pidfile={root}/pid", f"--host={socket}", *_OPTIONS]

@@ -1,8 +1,8 @@
-"""System calls that fail, or do nothing and say that they did: by a filter around what is tried.
+"""Makes system calls fail, or do nothing and report success, by a seccomp filter.
 
-A fault is written CALL[:ARGUMENT=VALUE...]=ERRNO|nothing, with arguments by their place, from 0 on;
-a VALUE is a number, or ``*`` for any but 0. The filter is the OS kernel's (seccomp(2)), and whatever
-is started under it has it too. What answers "nothing" is a lock that silently is none.
+A fault is written CALL[:ARGUMENT=VALUE...]=ERRNO|nothing. Arguments are numbered from 0; a VALUE is
+a number, or ``*`` for any but 0. The filter (seccomp(2)) also holds for all processes started under
+it. "nothing" simulates a lock that reports success and has no effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cellblock.guest.confine.seccomp import Label, Op
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A call that is answered so has not been made.
+#: The answer of a call that reports success and is not made.
 NOTHING = "nothing"
 _RET_ALLOW, _RET_ERRNO = 0x7FFF0000, 0x00050000
 _PR_SET_NO_NEW_PRIVS, _SET_MODE_FILTER = 38, 1
@@ -27,7 +27,7 @@ _ARGS = 16
 
 @dataclass(frozen=True)
 class Fault:
-    """One call, the arguments by which it is told from others, and what it comes to."""
+    """A system call, the values of arguments that it must have, and the errno to answer."""
 
     call: str
     where: tuple[tuple[int, str], ...]
@@ -35,7 +35,7 @@ class Fault:
 
 
 def fault(text: str) -> Fault:
-    """Read a fault as it is written."""
+    """Parse a fault."""
     what, _, answer = text.rpartition("=")
     call, *words = what.split(":")
     where = tuple((int(nth), value) for nth, _, value in (word.partition("=") for word in words))
@@ -43,12 +43,12 @@ def fault(text: str) -> Fault:
 
 
 def install(*texts: str) -> None:
-    """Put this thread, and all that comes of it, under these faults."""
+    """Install these faults in this thread, and so in all processes that it starts."""
     exec(source(*texts), {})
 
 
 def source(*texts: str) -> str:
-    """Return code that does what ``install`` does, where nothing of ours can be imported."""
+    """Return code that does the same as ``install`` without importing cellblock."""
     code = _program([fault(text) for text in texts])
     number = arch.current().numbers["seccomp"]
     return (
@@ -64,7 +64,7 @@ def source(*texts: str) -> str:
 
 
 def prefix(*texts: str) -> tuple[str, ...]:
-    """Return what to put before a command so that it meets these faults."""
+    """Return the words to put before a command so that it runs under these faults."""
     become = "import sys; os.execvp(sys.argv[1], sys.argv[1:])"
     return (sys.executable, "-S", "-c", source(*texts) + become)
 
@@ -77,17 +77,17 @@ def _items(faults: list[Fault]) -> Iterator[seccomp.Item]:
     machine = arch.current()
     yield Op(seccomp.LD_W_ABS, 4)
     yield Op(seccomp.JEQ, machine.audit, no="allow")
-    for nth, one in enumerate(faults):
+    for nth, entry in enumerate(faults):
         onward = f"after {nth}"
         yield Op(seccomp.LD_W_ABS, 0)
-        yield Op(seccomp.JEQ, machine.numbers[one.call], no=onward)
-        for arg, value in one.where:
+        yield Op(seccomp.JEQ, machine.numbers[entry.call], no=onward)
+        for arg, value in entry.where:
             yield Op(seccomp.LD_W_ABS, _ARGS + 8 * arg)
             if value == "*":
                 yield Op(seccomp.JEQ, 0, yes=onward)
             else:
                 yield Op(seccomp.JEQ, int(value, 0), no=onward)
-        yield Op(seccomp.RET, _RET_ERRNO | one.answer)
+        yield Op(seccomp.RET, _RET_ERRNO | entry.answer)
         yield Label(onward)
     yield Label("allow")
     yield Op(seccomp.RET, _RET_ALLOW)

@@ -1,7 +1,7 @@
-"""Small programs under the language layer alone: what they are, how they run, what they reached.
+"""Runs small programs under the language layer alone, with the OS layer off.
 
-The OS layer is off. ``run_guarded.py`` runs them in forks of one hardened process; a ``World`` has
-the secrets and judges by witnesses what came back.
+``run_guarded.py`` runs them in forks of one hardened process. A ``World`` has the secrets, and
+judges from a program's report whether it got hold of one.
 """
 
 import json
@@ -39,7 +39,7 @@ class World:
         }
 
     def fill(self, program):
-        """Return the program's cells with paths and loot of this world."""
+        """Return the program's cells, with this world's paths and targets filled in."""
         own = self.folder / "canary" / program.name
         own.mkdir(parents=True)
         filled = []
@@ -51,7 +51,7 @@ class World:
         return filled
 
     def run(self, programs, **options):
-        """Run attack ``programs`` here; return each one's report by its name, as ``run`` does."""
+        """Run attack ``programs`` in this world; return their reports by name."""
         results = run([self.fill(program) for program in programs], **options)
         for program, result in zip(programs, results, strict=True):
             own = self.folder / "canary" / program.name
@@ -59,7 +59,7 @@ class World:
         return {program.name: result for program, result in zip(programs, results, strict=True)}
 
     def loot(self, result):
-        """Name what the program got hold of, if anything."""
+        """Return what the program got hold of; empty if nothing."""
         out = result["out"] + " ".join(result["error"] or ())
         if TOKEN in out or TOKEN[::-1] in out:
             return "token"
@@ -70,7 +70,7 @@ class World:
         return next((line for line in out.splitlines() if "ESCAPED" in line), "")
 
     def breach(self, result):
-        """Name the witness that fired, if any; a process that hung or died counts too."""
+        """Return what the program got hold of, or that its process hung or died; else empty."""
         if result["timed_out"] or (result["error"] or [""])[0] in ("died", "garbled"):
             return "the process hung or died"
         return self.loot(result)
@@ -78,11 +78,11 @@ class World:
 
 @dataclass(frozen=True)
 class Program:
-    """An attack: a file with the attack's title, notes, and cells divided by ``# --- cell``.
+    """An attack, read from a file: a title, notes, and cells separated by ``# --- cell``.
 
-    ``python``: the oldest version that has what it uses. ``unseen``: why the attack gets nothing
-    where the whole layer is off, so that there is no positive control; ``seen_until``: the newest
-    version in which there is one.
+    ``python``: the oldest Python version for it. ``unseen``: why the attack fails even with the
+    layer off, so that there is no positive control. ``seen_until``: the newest version that has
+    one.
     """
 
     name: str
@@ -110,7 +110,7 @@ def attacks(folder):
     found = []
     for path in sorted(Path(folder).glob("*/*.py")):
         text = path.read_bytes().decode()  # a carriage return may be the point
-        # A cell magic has to stand first: the title and the notes don't belong to the program.
+        # Title and notes are removed, since a cell magic must be in the first line.
         program = _NOTE.sub("", text.partition("\n")[2]).lstrip("\n")
         cells = tuple(program.split("# --- cell\n"))
         name = f"{path.parent.name}/{path.stem}"
@@ -119,10 +119,10 @@ def attacks(folder):
 
 
 def run(programs, *, preset="safe", python=sys.executable, **parts):
-    """Run ``programs`` (lists of cells), return a report for each.
+    """Run ``programs`` (lists of cells); return a report for each.
 
-    Parts of the layer that can be left out: ``check`` (of the source), ``guards``, ``arm`` (the
-    audit hook); ``layer`` is all of them.
+    Parts of the layer that can be switched off: ``check`` (the source check), ``guards`` and
+    ``arm`` (the audit hook); ``layer`` is all of them.
     """
     work = {
         "package": str(ROOT / "kernel"),
@@ -158,7 +158,7 @@ def cases(folder, pattern="*.toml"):
 
 
 def programs(*files):
-    """Yield (id, cells) of every program in text files: ``### id: title``, cells divided."""
+    """Yield (id, cells) of all programs in text files, each headed ``### id: title``."""
     for file in files:
         text = file.read_text(encoding="utf-8")
         for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:

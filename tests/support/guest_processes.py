@@ -1,4 +1,4 @@
-"""Who serves, who would next, and what they have made: read from /proc, as a kill from outside is."""
+"""Finds guests and their copies in /proc, for tests that kill them from outside."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 from support import processes
 
 
-def guests(zygote: int) -> tuple[list[int], list[int]]:
-    """Return the pids of those that would serve next, and of the copies, each oldest first.
+def guests_and_copies(zygote: int) -> tuple[list[int], list[int]]:
+    """Return the pids of the zygote's children, and of these processes' copies; oldest first.
 
-    The zygote adopts what a killed guest or copy leaves behind; the one that serves comes last.
+    The zygote adopts the copies of a killed process. The guest that serves comes last.
     """
     heirs = sorted(children(zygote), key=lambda pid: (is_guest(pid), _age(pid)))
     return heirs, sorted((copy for pid in heirs for copy in children(pid)), key=_age)
 
 
 def is_guest(pid: int) -> bool:
-    """Say whether it serves."""
+    """Return whether a process is the guest that serves."""
     return processes.name(pid) == "cb-guest"
 
 
-def sheltered(zygote: int, *, serving: bool = False) -> list[int]:
-    """Return the pid of who serves, or takes over, once a copy that it has forked holds its state.
+def replaceable_guest(zygote: int, *, serving: bool = False) -> list[int]:
+    """Return the pid of the guest, or of the copy taking over, if it has forked a copy itself.
 
-    Nothing while there is none; ``serving`` leaves out who takes over.
+    Empty if there is none. ``serving``: only the guest counts.
     """
-    heirs = guests(zygote)[0][-1:]
+    heirs = guests_and_copies(zygote)[0][-1:]
     return [pid for pid in heirs if children(pid) and (not serving or is_guest(pid))]
 
 
@@ -40,7 +40,7 @@ def children(pid: int) -> list[int]:
 
 
 def _age(pid: int) -> tuple[int, int]:
-    """Return when a process began, and its number; 0 for one that is no more."""
+    """Return when a process began, 0 if it has ended, and its pid."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return (0 if fields[0] in {"Z", "X"} else int(fields[19])), pid

@@ -1,4 +1,4 @@
-"""Kernels for tests: each in a world of its own, and nothing left of it afterwards."""
+"""Kernels for tests. Each has folders of its own (``World``), and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GO_SECONDS = 10.0
 
 
 def argv_of(name: str) -> list[str]:
-    """Return the command in the kernelspec that is installed as ``name``."""
+    """Return the command in the installed kernelspec ``name``."""
     argv = list(KernelSpecManager().get_kernel_spec(name).argv)
     if argv[0] in {"python", "python3"}:
         argv[0] = sys.executable
@@ -37,7 +37,7 @@ def argv_of(name: str) -> list[str]:
 
 
 def argv_for(policy: str | Path, *options: str) -> list[str]:
-    """Return the shipped kernelspec's command, under another policy."""
+    """Return the shipped kernelspec's command with another policy."""
     shipped = json.loads((ROOT / "kernelspec" / "cellblock" / "kernel.json").read_text())["argv"]
     argv = [sys.executable, *shipped[1:], *options]
     argv[argv.index("--policy") + 1] = str(policy)
@@ -48,20 +48,20 @@ UNSAFE = argv_for("unsafe", "--allow-unsafe")
 
 
 def argv_changed(change: str, policy: str | Path, *options: str) -> list[str]:
-    """Return a command whose host has first run ``change``, for positive controls."""
-    return changed(change, argv_for(policy, *options))
+    """Return a command whose host first runs the code ``change``, for positive controls."""
+    return with_change(change, argv_for(policy, *options))
 
 
-def changed(change: str, argv: list[str]) -> list[str]:
-    """Return a kernel's command whose host first runs ``change``."""
+def with_change(change: str, argv: list[str]) -> list[str]:
+    """Return a kernel's command, changed so that its host first runs the code ``change``."""
     main = f"{change}; import sys; from cellblock.jupyter.start import main; main(sys.argv[1:])"
     return [argv[0], "-E", "-P", "-c", main, *argv[argv.index("cellblock") + 1 :]]
 
 
 class World:
-    """Folders that stand in for a user's: home, tmp, the notebook's.
+    """Folders in place of a user's own: home, tmp, and the notebook's folder.
 
-    ``backend`` is what ``auto`` takes there.
+    ``backend`` is the one that ``auto`` chooses there.
     """
 
     def __init__(self, user: int | None = None, backend: str = machines.BACKEND) -> None:
@@ -94,7 +94,7 @@ class World:
         return path
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """Return an environment in which nothing points at the real user's folders."""
+        """Return an environment that does not lead to the real user's folders."""
         kept = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_CONFIG")
         env = {k: os.environ[k] for k in kept if k in os.environ}
         home = str(self.home)
@@ -105,7 +105,7 @@ class World:
             "IPYTHONDIR": f"{home}/.ipython",
             "JUPYTER_CONFIG_DIR": f"{home}/.jupyter",
             "JUPYTER_DATA_DIR": f"{home}/.local/share/jupyter",
-            # Before the kernelspecs of the virtual environment, which come before the user's.
+            # Before the kernelspecs of the virtual environment, which precede the user's.
             "JUPYTER_PATH": f"{home}/.local/share/jupyter",
             "JUPYTER_RUNTIME_DIR": str(self.root / "run"),
             "JUPYTER_PLATFORM_DIRS": "1",
@@ -113,12 +113,12 @@ class World:
         }
 
     def close(self) -> None:
-        """Remove it all."""
+        """Remove the folders."""
         shutil.rmtree(self.root, ignore_errors=True)
 
 
 class Kernel(Client):
-    """One kernel process and the sockets to it."""
+    """A kernel's process, and a client of it."""
 
     def __init__(
         self,
@@ -153,27 +153,27 @@ class Kernel(Client):
     # --- its processes ------------------------------------------------------------------------
 
     def tree(self) -> list[int]:
-        """Return the pids of the kernel and its descendants: host, zygote, guest, the rest."""
+        """Return the pids of the kernel and all its descendants, parents first."""
         return processes.tree(self.proc.pid)
 
     def zygote(self) -> int:
-        """Return the zygote's pid, waiting for it."""
+        """Return the zygote's pid when there is one."""
         return self._waited_for(lambda: self.called("cb-zygote"))
 
     def child(self) -> int:
-        """Return the pid of the host's first child, whatever that becomes, waiting for it."""
+        """Return the pid of the host's first child when there is one, whatever it will become."""
         return self._waited_for(lambda: self.tree()[1:])
 
     def guest(self) -> int:
-        """Return the pid of the guest that serves, waiting for it."""
+        """Return the guest's pid when there is one."""
         return self._waited_for(lambda: self.called("cb-guest"))
 
     def sole_guest(self) -> int:
-        """Return the pid of the guest that serves, once one before it has ended."""
+        """Return the guest's pid when there is exactly one, as the one before has ended."""
         return self._waited_for(lambda: found if len(found := self.called("cb-guest")) == 1 else [])
 
     def relay(self) -> int:
-        """Return the relay's pid, waiting for it."""
+        """Return the relay's pid when there is one."""
         return self._waited_for(self.relays)
 
     def relays(self) -> list[int]:
@@ -181,11 +181,11 @@ class Kernel(Client):
         return self.called("cb-relay")
 
     def copies(self) -> list[int]:
-        """Return the pids of the snapshots that stand."""
+        """Return the pids of the guest's copies."""
         return self.called("cb-snapshot")
 
     def called(self, name: str) -> list[int]:
-        """Return the pids of its processes that call themselves by a name."""
+        """Return the pids of the kernel's processes with this name."""
         return [pid for pid in self.tree() if processes.name(pid) == name]
 
     def _waited_for(self, find: Callable[[], list[int]]) -> int:
@@ -208,7 +208,7 @@ class Kernel(Client):
             return ""
 
     def recv(self, channel: str, timeout: float = DEADLINE) -> dict:
-        """Return the next message on ``channel``; a timeout says what the kernel said last."""
+        """Return the next message on ``channel``; a timeout's note has the kernel's stderr."""
         try:
             return super().recv(channel, timeout)
         except TimeoutError as exc:
@@ -218,7 +218,7 @@ class Kernel(Client):
     # --- its life -----------------------------------------------------------------------------
 
     def wait_ready(self) -> Kernel:
-        """Return once a cell has run; end the kernel if it runs none."""
+        """Wait until a cell has run; end the kernel if none runs."""
         reply = None
         try:
             self.wait_heard()
@@ -235,7 +235,7 @@ class Kernel(Client):
         return self.send("interrupt_request", {}, "control")
 
     def end(self) -> list[int]:
-        """Shut the kernel down; return the processes that did not go."""
+        """Shut the kernel down; return the pids of processes that did not end."""
         pids = self.tree()
         try:
             if self.proc.poll() is None:
@@ -249,7 +249,7 @@ class Kernel(Client):
         return processes.gone(pids)
 
     def close(self) -> None:
-        """End it and take its world down; raises when a process was left behind."""
+        """End the kernel and remove its own world. Raises if a process was left behind."""
         left = self.end()
         processes.end(left)
         said = self.stderr()
@@ -268,12 +268,12 @@ def nobody_prefix() -> tuple[str, ...] | None:
 
 
 def world_of_nobody() -> World:
-    """Return a world that nobody owns."""
+    """Return a world that the user nobody owns."""
     return World(NOBODY)
 
 
-def placed(user: str) -> tuple[World, tuple[str, ...]]:
-    """Return a world of one of ``machines.users``, and what to put before commands; or skip."""
+def world_and_prefix(user: str) -> tuple[World, tuple[str, ...]]:
+    """Return a world of one of ``machines.users``, and the words before its commands; or skip."""
     name, _, wrapped = user.partition(" in ")
     if wrapped and (why := machines.no_bubblewrap()):
         pytest.skip(f"no bubblewrap: {why}")
@@ -285,12 +285,12 @@ def placed(user: str) -> tuple[World, tuple[str, ...]]:
 
 
 def start_staged(start: Callable[..., Kernel], user: str, backend: str) -> Kernel:
-    """Start a kernel in one of ``machines.places``, by the fixture ``start``; or skip.
+    """Start a kernel in one of ``machines.places`` with the fixture ``start``; or skip.
 
-    It is under preset data, so that writes are staged, which takes a process that mounts; its cells
-    may start programs. In its folder is one of its own that is called ``private``.
+    Its policy extends preset data, which stages writes and so needs a mounter, and lets cells start
+    programs. The notebook's folder has a subfolder ``private``.
     """
-    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
+    world, prefix = world_and_prefix(f"{user} in namespaces" if backend == "bubblewrap" else user)
     world.backend = backend
     (world.work / "private").mkdir()
     world.give(world.work / "private")

@@ -1,4 +1,4 @@
-"""The front end's side of the comm through which JupyterLab's extension speaks with the host."""
+"""``LabFront``: the front end's side of the comm of JupyterLab's extension."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 
 class LabFront:
-    """An extension in one front end; what it was told is in ``told``, in its order."""
+    """The extension in one front end. ``told`` has the host's messages in their order."""
 
     def __init__(self, client: Client, name: str = "") -> None:
         self.client, self.name = client, name or f"lab-{next(_numbers)}"
@@ -54,23 +54,23 @@ class LabFront:
                 self.client.recv("iopub")
 
     def find(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Return the first message of a kind that has these fields, told already or to come."""
+        """Return the first message of a kind with these fields, received already or to come."""
         for one in self.told:
             if one["kind"] == kind and fields.items() <= one.items():
                 return one
         return self.until(kind, **fields)
 
     def answer(self, kind: str, reply: str = "done", **fields: Any) -> dict[str, Any]:
-        """Send a request and return what answers it."""
+        """Send a request and return its answer."""
         return self.until(reply, id=self.ask(kind, **fields))
 
     def latest(self, kind: str) -> dict[str, Any]:
-        """Return what is told of a kind when it is asked for again."""
+        """Ask for a view again, and return it."""
         assert self.answer("refresh", what=[kind])["ok"]
         return [one for one in self.told if one["kind"] == kind][-1]
 
     def _next(self) -> Any:
-        """Yield what the host said since; a wrong code or number is an error."""
+        """Yield the host's messages since the last call, after checking their code and number."""
         while self._seen < len(self.client.log):
             _, message = self.client.log[self._seen]
             self._seen += 1

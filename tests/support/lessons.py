@@ -1,7 +1,7 @@
-"""The lessons in ``notebooks/``, followed as their texts say: files, servers, kernels.
+"""Sets up the lessons in ``notebooks/`` as their texts say: files, servers, kernels.
 
-What a lesson names that is not here (an index of packages, a language model, a server that the
-reader starts) is put on loopback, and its address takes the place of the other.
+A package index, a language model, and a server that the reader starts are simulated on loopback,
+and the lessons' addresses are replaced by theirs.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ import pytest
 from cellblock.jupyter import install as specs
 from support import commands
 from support.endpoint import Endpoint
-from support.kernels import ROOT, argv_for, changed
+from support.kernels import ROOT, argv_for, with_change
 from support.wheels import Index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = ROOT / "notebooks"
-#: What a lesson has its reader install; here policies are loaded that name it, too.
+#: A package that a lesson has its reader install. Policies that name it are loaded here, too.
 sys.path.append(str(FOLDER / "lesson" / "station"))
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 NAMES = [path.stem for path in NOTEBOOKS]
 #: Kernels that come with the package, and their presets; and Jupyter's own.
 SHIPPED = {"cellblock": "safe", "cellblock-data": "data"}
 JUPYTERS = "python3"
-#: What a lesson's cells import, or its host, that may not be installed here.
+#: Modules that a lesson's cells or its host import, and that may not be installed.
 NEEDS = {
     "dspy": ("dspy",),
     "inputs": ("pandas",),
@@ -50,7 +50,7 @@ NEEDS = {
     "panel": ("pandas",),
 }
 
-#: What a reader types where cells have him asked, by their ids; ``{}`` stands for the number.
+#: The reader's answers to questions, by the ids of the cells; ``{}`` stands for the code.
 ANSWERS = {
     "once": "{}",
     "session": "{} session",
@@ -62,7 +62,7 @@ ANSWERS = {
 _COMMAND = re.compile(r"^ {4}(cellblock .*)$", re.MULTILINE)
 _PIP = re.compile(r"^ {4}pip install (\./lesson/.*)$", re.MULTILINE)
 _INSTALL = re.compile(r"cellblock install --policy (\S+)(?: --input (\S+))?")
-#: Packages of these names, as far as the lesson uses them.
+# The sources of two packages, as far as the lesson uses them.
 _INFLECTION = """
 def ordinalize(n):
     assert n == 2026
@@ -76,7 +76,7 @@ def toRoman(n):
 
 
 def _field(name: str, value: str) -> str:
-    """Return an answer as DSPy has models write one."""
+    """Return a model's answer in DSPy's format."""
     return f"[[ ## {name} ## ]]\n{value}\n\n[[ ## completed ## ]]"
 
 
@@ -98,47 +98,47 @@ def read(file: Path) -> nbformat.NotebookNode:
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """Return its code cells."""
+    """Return a notebook's code cells."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def may_fail(cell: nbformat.NotebookNode, *, asked: bool = False) -> bool:
-    """Say whether a cell is there to go wrong; ``asked``: where its reader can allow it."""
+    """Return whether a cell is meant to fail; ``asked``: the reader is asked and may allow it."""
     tags = cell.metadata.get("tags", [])
     return "raises-exception" in tags and not (asked and "asks" in tags)
 
 
 def answer(cell: nbformat.NotebookNode, prompt: str) -> str:
-    """Return what a reader types at a cell's question."""
+    """Return the reader's answer to a cell's question."""
     found = re.search(r"type (\d{3})", prompt)
     return ANSWERS[cell.id].format(found[1] if found else "417")
 
 
-def told(notebook: nbformat.NotebookNode, begins: str) -> list[str]:
-    """Return the commands of ours that its text has the reader type, by how they begin."""
+def commands_in(notebook: nbformat.NotebookNode, begins: str) -> list[str]:
+    """Return the commands in a lesson's text that begin with ``begins``."""
     texts = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     lines = [line for text in texts for line in _COMMAND.findall(text)]
     return [line for line in lines if line.startswith(begins)]
 
 
 def missing(name: str) -> list[str]:
-    """Return the modules that a lesson takes and that are not installed."""
+    """Return the modules that a lesson needs and that are not installed."""
     return [module for module in NEEDS.get(name, ()) if find_spec(module) is None]
 
 
-def needs(name: str) -> None:
-    """Skip where what a lesson is about is not installed."""
+def skip_unless_installed(name: str) -> None:
+    """Skip the test if modules that the lesson needs are not installed."""
     if modules := missing(name):
         pytest.skip(f"{', '.join(modules)}, for the lesson {name}: not installed")
 
 
 def path(others: str) -> str:
-    """Return a PATH with the commands of this environment, as ``jupyter lab`` has it for kernels."""
+    """Return a PATH with this environment's commands first, as ``jupyter lab`` sets for kernels."""
     return f"{Path(sys.executable).parent}:{others}"
 
 
 def add_shipped(kernels: Path) -> None:
-    """Put the kernelspecs that come with the package into a folder, for this interpreter."""
+    """Write the shipped kernelspecs, with this interpreter, into a folder."""
     for name, preset in SHIPPED.items():
         spec = json.loads((ROOT / "kernelspec" / name / "kernel.json").read_text())
         (kernels / name).mkdir(parents=True)
@@ -147,7 +147,7 @@ def add_shipped(kernels: Path) -> None:
 
 @dataclass
 class Classroom:
-    """A copy of ``notebooks/`` in a folder, and servers for it on loopback until it is closed."""
+    """A copy of ``notebooks/`` in a folder, with servers on loopback, until it is closed."""
 
     folder: Path
     _ends: list = field(default_factory=list)
@@ -171,11 +171,11 @@ class Classroom:
             end()
 
     def install(self, name: str) -> None:
-        """Make the kernel of a lesson as its text says; Jupyter's folders are the environment's.
+        """Install the kernel of a lesson as its text says, into the environment's Jupyter folders.
 
-        Without what the command says in the end: what the machine holds takes most of its time.
+        The command's report about the machine is left out, since it takes most of the time.
         """
-        for line in told(read(self.folder / f"{name}.ipynb"), "cellblock install"):
+        for line in commands_in(read(self.folder / f"{name}.ipynb"), "cellblock install"):
             policy, given = _INSTALL.fullmatch(line).groups()
             with self._here():
                 _, spec = specs.install(
@@ -190,7 +190,7 @@ class Classroom:
                 _have(spec / "kernel.json", self.folder / module)
 
     def run(self, line: str) -> str:
-        """Run a command of ours in the folder; it has to succeed. Return what it prints."""
+        """Run one of cellblock's commands in the folder. It must succeed. Return its output."""
         with self._here():
             ran = commands.in_this_process(line)
         assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -198,7 +198,7 @@ class Classroom:
 
     @contextlib.contextmanager
     def _here(self) -> Iterator[None]:
-        """Stand in the folder, before a wide terminal."""
+        """Make the folder current, and the terminal wide."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
             patch.setenv("COLUMNS", "250")
@@ -207,7 +207,7 @@ class Classroom:
     # --- servers ------------------------------------------------------------------------------
 
     def _site(self) -> str:
-        """Serve what ``python -m http.server`` in the lesson does."""
+        """Serve the folder that the lesson serves with ``python -m http.server``."""
         handler = partial(_Quiet, directory=str(self.folder / "lesson"))
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         server.daemon_threads = True
@@ -229,10 +229,10 @@ class Classroom:
 
 
 def _have(spec: Path, module: Path) -> None:
-    """Have a kernel's interpreter find what is in a folder, as if it had been installed."""
+    """Let a kernel import the modules in a folder, as if they were installed."""
     known = json.loads(spec.read_text())
     change = f"import sys; sys.path.append({str(module.resolve())!r})"
-    known["argv"] = changed(change, known["argv"])
+    known["argv"] = with_change(change, known["argv"])
     spec.write_text(json.dumps(known))
 
 

@@ -1,11 +1,11 @@
-"""Kernels with tight limits, and how a cell that met one ended."""
+"""Kernels with tight limits, and helpers about cells that reached one."""
 
 from __future__ import annotations
 
 from support import processes, reading
 from support.kernels import argv_changed
 
-#: Enough for an interpreter, and quickly used up.
+#: Limits that are enough for an interpreter, and quickly reached.
 TIGHT = {
     "timeout": 20.0,
     "cpu_seconds": 1,
@@ -17,14 +17,14 @@ TIGHT = {
     "stderr_max_bytes": 20_000,
     "display_max_bytes": 30_000,
 }
-#: What a cell may come to hold before it is killed: the slack, and what a look may be late for.
+#: Bytes that a cell may hold before it is killed: the limit, the slack, and what a late look misses.
 MOST_HELD = TIGHT["memory_max_bytes"] + 2 * (64 << 20)
 
 
 def tight_argv(world, *, mode="unsafe", grace=2.0, **changes):
-    """Return the command for a kernel under ``TIGHT`` with these changes.
+    """Return the command of a kernel under the limits ``TIGHT`` with these changes.
 
-    ``grace`` are the seconds that its host leaves a cell that is over a limit.
+    ``grace`` is how many seconds the host gives a cell that is over a limit.
     """
     values = {k: v for k, v in (TIGHT | changes).items() if v is not None}
     lines = [f'mode = "{mode}"', *(f"{key} = {str(v).lower()}" for key, v in values.items())]
@@ -33,8 +33,8 @@ def tight_argv(world, *, mode="unsafe", grace=2.0, **changes):
     return argv_changed(patience, policy, "--allow-unsafe")
 
 
-def stopped(reply, published):
-    """Return the JSON of the card that ended a cell, checked against its error."""
+def stop_card(reply, published):
+    """Return the JSON of a stopped cell's card, after comparing it with reply and error."""
     assert (reply["status"], reply["ename"]) == ("error", "CellStopped"), reply
     (card,) = reading.cards(published, "outcome")
     *_, error = reading.of(published, "error")
@@ -42,15 +42,15 @@ def stopped(reply, published):
     return card
 
 
-def goes_on(kernel):
-    """Run a cell that has to end well."""
+def assert_runs_cells(kernel):
+    """Assert that the kernel still runs cells."""
     reply, published = kernel.run("6 * 7")
     assert reply["status"] == "ok", reply
     assert reading.result(published) == "42"
 
 
-def anew(kernel):
-    """Kill a guest and all that could take over; return the kernel once a new guest serves."""
+def with_new_guest(kernel):
+    """Kill the guest and all its copies; return the kernel when a new guest serves."""
     killed = [*kernel.copies(), kernel.guest()]
     processes.end(killed)
     assert processes.gone(killed) == []

@@ -1,4 +1,4 @@
-"""The place on loopback that an attack leaks to: TCP on both families, UDP for STUN."""
+"""``Listener``: listens on loopback for what attacks leak: TCP over IPv4 and IPv6, UDP for STUN."""
 
 import contextlib
 import selectors
@@ -6,7 +6,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
-#: Of nobody else's: on 127.0.0.1 clients of kernels that are gone look for their ports.
+#: Not 127.0.0.1, where clients of ended kernels still try to connect.
 ADDRESS = "127.7.7.7"
 REPLY = (
     b"HTTP/1.1 204 No Content\r\nAccess-Control-Allow-Origin: *\r\n"
@@ -17,9 +17,9 @@ READ_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Contact:
-    """One connection or datagram: whose port it came to, the path asked for and the headers.
+    """A connection or datagram: the name of the port, the path that was requested, the headers.
 
-    A connection over which nothing was asked has no path.
+    The path is empty if nothing was requested.
     """
 
     name: str
@@ -28,9 +28,9 @@ class Contact:
 
 
 class Listener:
-    """One port for each name; keeps every contact.
+    """Listens at a port for each name, and records all contacts.
 
-    It answers that there is no content: a page that is sent here stays where it is.
+    The answer to requests is 204 No Content, so a page that navigates here stays where it is.
     """
 
     def __init__(self, names):

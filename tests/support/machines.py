@@ -1,7 +1,7 @@
-"""A machine with bubblewrap on it, and the same without: what ``auto`` takes hangs on that.
+"""Environments with and without bubblewrap, by which ``auto`` chooses another backend.
 
-Tests are of backend landlock unless they say otherwise: it is what most machines have, and what
-bubblewrap is around. With ``CELLBLOCK_TEST_BACKEND=bubblewrap`` all of them are of bubblewrap.
+Tests use backend landlock unless they say otherwise, since most machines have only that, and
+bubblewrap adds to it. With ``CELLBLOCK_TEST_BACKEND=bubblewrap`` all tests use bubblewrap.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ import pytest
 from cellblock.backends.bubblewrap import Bubblewrap
 
 BWRAP = "bwrap"
-#: The machine's own PATH. Workers of pytest-xdist are started by a process that has changed it.
+#: The machine's own PATH. The process that starts pytest-xdist's workers has changed it.
 WITH_BUBBLEWRAP = os.environ.setdefault("CELLBLOCK_TEST_PATH", os.environ["PATH"])
 BACKEND = os.environ.get("CELLBLOCK_TEST_BACKEND", "landlock")
 
 
 def users(*, wrapped: bool = False) -> list[str]:
-    """Return as whom kernels are started; ``wrapped``, and who may do least also in namespaces."""
+    """Return the users as whom kernels are started.
+
+    With ``wrapped`` the one with the fewest rights is also there in namespaces.
+    """
     found = ["same user", "nobody"] if os.geteuid() == 0 else ["same user"]
     return [*found, f"{found[-1]} in namespaces"] if wrapped else found
 
 
 def places() -> list[tuple[str, str]]:
-    """Return each user that starts kernels, with each backend that confines them here."""
+    """Return each user with each backend."""
     return [(user, backend) for user in users() for backend in ("landlock", "bubblewrap")]
 
 
 def has_ipv6() -> bool:
-    """Return whether something can listen at ::1."""
+    """Return whether a socket can listen at ::1."""
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
             return True
@@ -45,13 +48,13 @@ def has_ipv6() -> bool:
 
 
 def path(backend: str = BACKEND) -> str:
-    """Return a PATH by which ``auto`` takes ``backend``."""
+    """Return a PATH with which ``auto`` chooses ``backend``."""
     return WITH_BUBBLEWRAP if backend == "bubblewrap" else _without_bubblewrap()
 
 
 @lru_cache(maxsize=1)
 def no_bubblewrap() -> str:
-    """Return why guests can't be put behind the real bwrap here; nothing where they can."""
+    """Return why guests can't be started behind the real bwrap here; empty if they can."""
     with pytest.MonkeyPatch.context() as machine:
         machine.setenv("PATH", WITH_BUBBLEWRAP)
         found = Bubblewrap().probe()
@@ -65,7 +68,7 @@ def _without_bubblewrap() -> str:
 
 
 def _mirrored(folder: str) -> str:
-    """Return a folder of links to all that there is in another, but for one."""
+    """Return a folder of links to all files of another, without bwrap."""
     made = Path(tempfile.mkdtemp(prefix="cb-path-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     made.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The official SDK's client, beside `cellblock mcp` over stdin and stdout, and over HTTP."""
+"""The official SDK's client with `cellblock mcp` as its server, over stdio and over HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from support.ports import next_port
 
 TOKEN = "a-token-for-tests-of-thirty-two-characters"
-#: The two eras of the protocol: input_required, and elicitation as a request of the server's.
+#: The two eras of the protocol: with input_required, and with elicitation requests of the server.
 MODES = ["2026-07-28", "legacy"]
 
 
@@ -31,7 +31,7 @@ def environment():
 
 @contextlib.asynccontextmanager
 async def stdio(*options, **keywords):
-    """Yield a client of a server of its own."""
+    """Yield a client with a server of its own."""
     command, *rest = argv(*options)
     server = StdioServerParameters(command=command, args=rest, env=environment())
     async with Client(server, **keywords) as client:
@@ -40,7 +40,7 @@ async def stdio(*options, **keywords):
 
 @contextlib.contextmanager
 def http_server(*options):
-    """Yield the address of a server that listens."""
+    """Yield a listening server's process and its address."""
     port = next_port()
     server = subprocess.Popen(
         argv("--http", "--port", port, *options),
@@ -60,7 +60,7 @@ def http_server(*options):
 
 @contextlib.asynccontextmanager
 async def over_http(address, token=TOKEN, **keywords):
-    """Yield a client of that server."""
+    """Yield a client of the server at an address."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(headers=headers, timeout=60) as web:
         transport = streamable_http_client(address, http_client=web)

@@ -1,4 +1,4 @@
-"""An MCP server of an operator's, of which not everything is well meant."""
+"""An operator's MCP server, some of whose tools are hostile or broken."""
 
 import asyncio
 import os
@@ -66,7 +66,7 @@ def other(a: int) -> int:
     return a
 
 
-if path := os.environ.get("CHANGES_BY"):  # the second process of it has another tool
+if path := os.environ.get("CHANGES_BY"):  # the second process has another tool of this name
     if Path(path).exists():
         server.add_tool(other, name="changing")
     else:

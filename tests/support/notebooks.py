@@ -4,8 +4,8 @@ import json
 
 
 def notebook(*cells, **fields):
-    """Return the text of a notebook of format 4; a cell is source, or (type, source)."""
-    made = [cell(*one) if isinstance(one, tuple) else cell("code", one) for one in cells]
+    """Return the text of a notebook of format 4; each cell is a source, or (type, source)."""
+    made = [cell(*entry) if isinstance(entry, tuple) else cell("code", entry) for entry in cells]
     shape = {"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(shape | fields, indent=1) + "\n"
 

@@ -1,4 +1,4 @@
-"""Tools as an operator writes them, for the tests: honest ones, and those that misbehave."""
+"""Tools for tests, as an operator would write them. Some misbehave."""
 
 from __future__ import annotations
 

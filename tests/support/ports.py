@@ -1,10 +1,11 @@
-"""Ports that the OS gives to nobody by itself: who calls there means to.
+"""Ports for listeners at which no stray client connects.
 
-A client of a kernel that is gone, or not there yet, goes on connecting to the port that it was
-told. Where a witness got that port since, it would hear the client and call that a breach.
+A client of an ended kernel, or of one that has not started, goes on connecting to the kernel's
+port. If a test's listener had got this port since, it would take the client for a breach. So these
+ports are outside of the range that the OS hands out.
 
-Whatever tests run on this machine take turns: nobody is offered a port that was another's lately,
-and may not be bound yet.
+All tests on this machine take ports in turn, from a shared counter. So no port is offered that
+another test was offered lately, and may not have bound yet.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import socket
 import tempfile
 from pathlib import Path
 
-#: Below those that systems hand out (ip_local_port_range).
+#: Below the ports that systems hand out (ip_local_port_range).
 _PORTS = range(10_000, 32_000)
 _TURN = Path(tempfile.gettempdir(), f"cellblock-test-ports-{os.getuid()}")
 _TRIES = 100
 
 
 def next_port() -> int:
-    """Return a port that nobody has been offered for the last 22,000."""
-    # No link that somebody put there is followed.
+    """Return a port that was not offered by the last 22,000 calls."""
+    # Without following a link that another user may have put there.
     fd = os.open(_TURN, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -36,7 +37,7 @@ def next_port() -> int:
 
 
 def aside(kind: int = socket.SOCK_STREAM, host: str = "127.0.0.1") -> socket.socket:
-    """Return a socket that is bound to such a port and does not block; a stream listens."""
+    """Return a non-blocking socket bound to such a port; a stream socket listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, kind)
     for _ in range(_TRIES):

@@ -1,6 +1,6 @@
-"""The suite of probes, run as ``cellblock doctor`` runs it: here, as somebody else, or spoilt.
+"""Runs the suite of probes as ``cellblock doctor`` does: here, as another user, or sabotaged.
 
-python tests/support/probe_suite.py BACKEND [FIELD=JSON ...] prints what came of it as JSON.
+python tests/support/probe_suite.py BACKEND [FIELD=JSON ...] prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cellblock.host.guests import spawn
 from cellblock.jupyter import proving
 from cellblock.policy.model import Policy
 
-#: Where a zygote's first line of code ends and what spoils it is put in.
+#: The call in a zygote's boot code before which sabotaging code is inserted.
 _MAIN = "main(int(sys.argv[1]), reaper_pipe, line)"
 
 
-#: Capabilities that have a probe, and no hole that is declared.
+#: Capabilities that have a probe, and for which no hole is declared.
 PROVED = {
     "filesystem_write_roots",
     "read_deny_paths",
@@ -42,7 +42,7 @@ WIDE = {"network_access": True, "subprocess_execution": True}
 
 @dataclass(frozen=True)
 class Suite:
-    """What came of a suite. Outcomes are those of doctor: refused, passed, disclosed, unwitnessed."""
+    """The results of a suite. The outcomes are refused, passed, disclosed or unwitnessed."""
 
     backend: str
     failure: str
@@ -54,9 +54,9 @@ class Suite:
 
 
 def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **fields) -> Suite:
-    """Run the suite under preset safe's policy with other ``fields``.
+    """Run the suite under preset safe with these ``fields``.
 
-    ``spoil`` is code that the zygote runs before it begins, ``plan`` changes what guests lock.
+    ``spoil`` is code that the zygote runs first; ``plan`` replaces fields of the guests' plan.
     """
     policy = Policy().replace(name="tried", backend=backend, **fields)
     chosen = choose(policy, "attempt")
@@ -82,20 +82,20 @@ def run(backend: str, *, spoil: str = "", plan: dict[str, Any] | None = None, **
     )
 
 
-def check_held(found: Suite, backend: str) -> None:
-    """Assert that all that a backend declares of preset safe was seen to hold."""
+def assert_proved(found: Suite, backend: str) -> None:
+    """Assert that everything that a backend declares for preset safe was proved."""
     assert (found.backend, found.failure, found.contradicted) == (backend, "", [])
     assert "unwitnessed" not in found.outcomes.values(), found.outcomes
     disclosed = {name for name, outcome in found.outcomes.items() if outcome == "disclosed"}
-    names = backend == "landlock"  # which are there to be looked up
-    # A hole that is declared and not there would be a claim that is wrong, too.
+    names = backend == "landlock"  # under landlock the names of files can be looked up
+    # Exactly these: a declared hole that does not exist would be a wrong claim, too.
     assert disclosed == {"earlier_hard_link"} | ({"look_up_name"} if names else set())
     verified = {name for name, status in found.statuses.items() if status == "verified"}
     assert verified == PROVED | (set() if names else {"filesystem_read_roots"})
 
 
-def check_wide_held(found: Suite) -> None:
-    """Assert that what is left of a policy with network and processes was seen to hold."""
+def assert_wide_proved(found: Suite) -> None:
+    """Assert that a policy with network and processes was proved as far as it restricts."""
     assert (found.failure, found.contradicted) == ("", [])
     assert not {"tcp", "udp", "fork", "execute"} & set(found.outcomes)
     around = ("mptcp", "unix_socket", "abstract_socket", "netlink", "child_reads", "signal")
@@ -104,7 +104,7 @@ def check_wide_held(found: Suite) -> None:
 
 
 def run_as(prefix: tuple[str, ...], backend: str, **fields) -> Suite:
-    """Run the suite in a process that ``prefix`` makes somebody else's."""
+    """Run the suite in a process of another user, by the words of ``prefix``."""
     words = [f"{name}={json.dumps(value)}" for name, value in fields.items()]
     done = subprocess.run(
         [*prefix, sys.executable, __file__, backend, *words],
@@ -120,7 +120,7 @@ def run_as(prefix: tuple[str, ...], backend: str, **fields) -> Suite:
 
 
 def _engine() -> dict[str, str]:
-    """Return what leads to the container engine, where one is spoken to."""
+    """Return the variables that lead to a container engine, if any are set."""
     return {name: os.environ[name] for name in ("DOCKER_HOST",) if name in os.environ}
 
 

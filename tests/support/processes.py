@@ -1,4 +1,4 @@
-"""What a kernel's processes are, and whether any is left."""
+"""Finds and measures a kernel's processes in /proc, and waits until they have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PR_SET_CHILD_SUBREAPER = 36
-#: In the command line of every zygote and, as they are its forks, of every guest.
+#: Part of the command line of each zygote and so of each guest, which is its fork.
 MARK = b"cellblock.guest.zygote"
 
 
@@ -23,12 +23,12 @@ _PARENT = re.compile(rb"^PPid:\s+(\d+)$", re.MULTILINE)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever a kernel leaves behind (prctl(2))."""
+    """Become the parent of all processes that kernels leave behind (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def parents(*, zombies: bool = False) -> dict[int, int]:
-    """Return the parent of every process that lives, or of every one that nobody waited for."""
+    """Return the parents of all living processes, or of all zombies, by pid."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -52,15 +52,15 @@ def tree(root: int) -> list[int]:
 
 
 def name(pid: int) -> str:
-    """Return what a process calls itself, or nothing when it is gone."""
+    """Return a process's name; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return ""
 
 
-def told(pid: int, file: str) -> bytes:
-    """Return a file of a process's in proc(5): nothing when it is gone, or is not to be read."""
+def read_file(pid: int, file: str) -> bytes:
+    """Return a file of a process in proc(5); empty if it has ended or the file can't be read."""
     try:
         return Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
@@ -68,7 +68,7 @@ def told(pid: int, file: str) -> bytes:
 
 
 def threads(pid: int) -> int:
-    """Return how many threads a process has; none when it is gone."""
+    """Return how many threads a process has; 0 if it has ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208 - a count is enough
     except OSError:
@@ -76,7 +76,7 @@ def threads(pid: int) -> int:
 
 
 def orphans() -> list[int]:
-    """Return the zygotes and guests whose host is gone: they are our children now."""
+    """Return zygotes and guests whose host has ended, so that they are children of this process."""
     return [p for p, parent in parents().items() if parent == os.getpid() and _marked(p)]
 
 
@@ -88,7 +88,7 @@ def _marked(pid: int) -> bool:
 
 
 def gone(pids: list[int], seconds: float = 5.0) -> list[int]:
-    """Wait until none of ``pids`` and no orphan lives; return those that still do."""
+    """Wait until all of ``pids`` and all orphans have ended; return those that have not."""
     deadline = time.monotonic() + seconds
     while left := sorted({*pids} & {*parents()} | {*orphans()}):
         if time.monotonic() > deadline:
@@ -98,7 +98,7 @@ def gone(pids: list[int], seconds: float = 5.0) -> list[int]:
 
 
 def end(pids: list[int]) -> None:
-    """Kill what a failed test left."""
+    """Kill processes, such as those that a failed test left."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -112,7 +112,7 @@ def proportional_memory(pids: list[int]) -> int:
 
 
 def until(true: Callable[[], Any], seconds: float = 15.0) -> Any:
-    """Return what ``true`` returns once that is true; raises AssertionError when it takes longer."""
+    """Wait until ``true`` returns a true value, and return it. Raises AssertionError if late."""
     deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline
@@ -127,13 +127,13 @@ def memory(pid: int, field: str) -> int:
 
 
 def peak_memory(pid: int) -> int:
-    """Return the most that was ever resident of one process, in bytes (VmHWM, proc(5))."""
+    """Return a process's peak of resident memory, in bytes (VmHWM, proc(5))."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE).group(1)) << 10
 
 
 def works(pid: int) -> bool:
-    """Return whether a process has, or wants, the processor or a disk (proc(5), status)."""
+    """Return whether a process runs, or waits for processor or disk (proc(5), status)."""
     try:
         return _STATE.search(Path(f"/proc/{pid}/status").read_bytes())[1] in {b"R", b"D"}
     except OSError:

@@ -1,4 +1,4 @@
-"""Reading a kernel's messages: what was shown, and whether it was said properly."""
+"""Reads a kernel's messages: streams, results, cards, errors; and validates them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ast import literal_eval
 from jupyter_kernel_test import msgspec_v5
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-#: Types that msgspec_v5 has no schema for, or takes a boolean for a number in: the keys their
-#: content must have.
+#: Types without a schema in msgspec_v5, or whose schema takes a boolean for a number: the keys that
+#: their content must have.
 KEYS = {
     "input_request": {"prompt", "password"},
     "iopub_welcome": {"subscription"},
@@ -21,7 +21,7 @@ KEYS = {
 
 
 def validate(msg):
-    """Raise unless ``msg`` is a proper message of its type."""
+    """Raise unless ``msg`` is a valid message of its type."""
     kind, content = msg["msg_type"], msg["content"]
     if content.get("status") in {"aborted", "error"} and kind.endswith("_reply"):
         wanted = {"status"} if content["status"] == "aborted" else {"ename", "evalue", "traceback"}
@@ -39,7 +39,7 @@ def _bare(msg):
 
 
 def kinds(published):
-    """Return what was published in between busy, the echoed input, and idle."""
+    """Return the types of the messages between the echoed input and the status idle."""
     assert published[0]["msg_type"] == "status"
     assert published[0]["content"]["execution_state"] == "busy"
     rest = [m["msg_type"] for m in published[1:-1]]
@@ -57,7 +57,7 @@ def stream(published, name="stdout"):
 
 
 def result(published):
-    """Return the plain form of the cell's result, or None."""
+    """Return the plain text of a cell's result, or None."""
     found = of(published, "execute_result")
     return found[0]["data"]["text/plain"] if found else None
 
@@ -81,12 +81,12 @@ def traceback(published):
 
 
 def run(kernel, code, **fields):
-    """Run a cell that has to end well; return what was published."""
+    """Run a cell, which must succeed; return the messages that were published."""
     reply, published = kernel.run(code, **fields)
     assert reply["status"] == "ok", (code, reply, card_text(published))
     return published
 
 
 def value(kernel, code):
-    """Return the value of a cell's result, which is a literal."""
+    """Run a cell whose result is a literal; return its value."""
     return literal_eval(result(run(kernel, code)))

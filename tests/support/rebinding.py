@@ -1,8 +1,8 @@
-"""A name that means another address with each lookup, by a resolver on loopback. Run as a program.
+"""A program that tests DNS rebinding: a name gets another address with each lookup.
 
-It takes a network of its own, whose resolv.conf names 127.0.0.1 and in which it is root: there it
-answers for every name, has a public address, and says in JSON what came of each fetch. ``bwrap``
-makes such a place (``support.machines``), and the machine's own network is not touched.
+It must run as root in a network of its own, whose resolv.conf names 127.0.0.1. There it answers all
+lookups, has a public address, and prints the result of each fetch as JSON. ``bwrap`` makes such a
+network (``support.machines``), so the machine's own is not touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _A = 1
 _HEADER = 12
 
 
-def have(address: str) -> None:
+def add_loopback_address(address: str) -> None:
     """Give loopback one more address (netdevice(7), SIOCSIFADDR)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton(address))
@@ -36,7 +36,7 @@ def have(address: str) -> None:
 
 
 class Resolver:
-    """Answers questions for addresses (RFC 1035), without time to live: ``turn`` says with which."""
+    """A name server (RFC 1035) for all names. ``turn`` sets its answers, whose time to live is 0."""
 
     def __init__(self) -> None:
         self.addresses, self.asked = [PUBLIC], 0
@@ -45,7 +45,7 @@ class Resolver:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def turn(self, *addresses: str) -> None:
-        """Answer with these, one lookup each, and from then on with the last."""
+        """Answer lookups with these addresses in turn, and further ones with the last."""
         self.addresses, self.asked = list(addresses), 0
 
     def _serve(self) -> None:
@@ -66,7 +66,7 @@ class Resolver:
 
 
 def fetched() -> str:
-    """Have the host's own operation ask; return what it was answered."""
+    """Fetch with the host's own operation; return the answer or the error."""
     table = Table(hosts=("http://rebind.example",), timeout=20.0)
     try:
         return asyncio.run(Fetcher(table).http(URL))["content"].decode()
@@ -75,8 +75,8 @@ def fetched() -> str:
 
 
 def main() -> None:
-    """Say what each of them got, and how often the name was looked up for it."""
-    have(PUBLIC)
+    """Print what each fetch got, how often the name was looked up, and requests inside so far."""
+    add_loopback_address(PUBLIC)
     Web(lambda *_: answer(b"public"), address=PUBLIC, port=80)
     inside = Web(lambda *_: answer(b"inside"), address=INSIDE, port=80)
     resolver, told = Resolver(), {}

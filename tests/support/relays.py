@@ -1,4 +1,4 @@
-"""A relay in a thread, and who listens in a session's network and outside, by hand."""
+"""``Relay``: a relay's server in a thread, driven by the test in place of host and guests."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from cellblock.wire.messages import Neighbour
 SECONDS = 20
 
 
-def after(go, addresses):
+def waiting_for(go, addresses):
     def found():
         go.wait(SECONDS)
         return addresses
@@ -21,7 +21,7 @@ def after(go, addresses):
 
 
 def close_pipes(server):
-    """Close what a server keeps for its next connections: its process would end with it."""
+    """Close the pipes that a server keeps for later connections, which normally end with it."""
     for pipe in server._pipes._free:
         for fd in pipe:
             os.close(fd)
@@ -29,7 +29,7 @@ def close_pipes(server):
 
 
 class Relay:
-    """A server in a thread; ``book`` is where names are, and ``asked`` what was looked up."""
+    """A relay in a thread. ``book`` has the addresses of names, ``asked`` the names looked up."""
 
     def __init__(self, *entries):
         self.book, self.asked, self.inside = {}, [], []
@@ -50,7 +50,7 @@ class Relay:
         return found() if callable(found) else found
 
     def neighbour(self, port, *, name="", address="127.0.0.1"):
-        """Have somebody be found at a socket; return a call that connects to it as guests do."""
+        """Hand the relay a listener for a neighbour; return a function that connects as guests do."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.inside.append(listener)
         neighbour = Neighbour(name=name, address=address, port=port)
@@ -59,7 +59,7 @@ class Relay:
         return lambda: connected(listener.getsockname())
 
     def said(self):
-        """Return the next thing that it tells the host, but that somebody came."""
+        """Return the relay's next message to the host, without those that a connection came."""
         while isinstance(found := self.said_of_all(), relay.Came):
             pass
         return found
@@ -80,13 +80,13 @@ class Relay:
 
 
 class Guest(socket.socket):
-    """A guest's end; ``is_broken`` says that the other one broke it off at once."""
+    """A guest's end of a connection; ``is_broken``: the other end broke it off at once."""
 
     is_broken = False
 
 
 def connected(address):
-    """Return a connection, which may have been broken off already."""
+    """Return a connection as a guest makes it, which may have been broken off already."""
     sock = Guest()
     sock.settimeout(SECONDS)
     error = sock.connect_ex(address)
@@ -98,7 +98,7 @@ def connected(address):
 
 
 def is_reset(sock):
-    """Whether the other end has broken a connection off, maybe at once."""
+    """Return whether the other end has broken a connection off."""
     try:
         return getattr(sock, "is_broken", False) or sock.recv(1) is None
     except ConnectionResetError:

@@ -1,11 +1,11 @@
 # ruff: noqa: E402, BLE001 - imports come after the path is set; attacks raise anything
-"""Runs small programs as guests would, with the OS layer off; each in a fork of a hardened process.
+"""Runs small programs as guests would, with the OS layer off, each in a fork of a hardened process.
 
-Reads JSON from stdin: ``package`` (folder to import cellblock from), ``preset``, ``layer`` (whether
-there is one at all), ``check`` (whether the source check runs), ``guards`` (whether they are put
-in), ``arm`` (whether the audit hook is), ``environ``, ``programs`` (lists of cells). Writes a JSON
-list: ``denied`` (rule ids), ``error`` (type and text, or "stopped" and the operation), ``out``
-(both streams). With ``prelude`` it answers batches instead: see ``batches.py``.
+Reads JSON from stdin: ``package`` (the folder to import cellblock from), ``preset``, ``layer``
+(whether there is a language layer), ``check`` (whether the source is checked), ``guards`` (whether
+they are installed), ``arm`` (whether the audit hook is armed), ``environ``, ``programs`` (lists of
+cells). Writes a JSON list of reports: ``denied`` (rule ids), ``error`` (type and text, or "stopped"
+and the operation), ``out`` (both streams). With ``prelude`` it answers batches: see ``batches.py``.
 """
 
 import ast
@@ -59,7 +59,7 @@ LIMIT = 180.0
 
 
 class Out:
-    """Prints what a guest would send to the host."""
+    """A guest's outlet that prints instead of sending messages to the host."""
 
     def show(self, _kind, data, **_):
         print(data.get("text/plain", data))
@@ -69,7 +69,7 @@ class Out:
 
 
 class Guest:
-    """The guest's shell, with nothing at its other end; results are printed."""
+    """The guest's shell without a host. Results are printed."""
 
     def __init__(self):
         extra = {"display": IPython.display.display, "input": input, "canary": canary}
@@ -94,13 +94,13 @@ class Guest:
         self.shell.showtraceback((type(error), error, error.__traceback__))
 
     def compiled(self, source):
-        """Return the code of a program that is run as a whole."""
+        """Return the code object of a whole program."""
         return self.shell.compile(self.shell.compile.ast_parse(source), "<program>", "exec")
 
     def run(self, source):
-        """Run the cell's parts one after another; IPython takes statements by themselves.
+        """Run a cell in parts; IPython would run each statement by itself.
 
-        That makes a difference to imports from ``__future__``, which begin a part here.
+        The difference matters for imports from ``__future__``, each of which begins a part here.
         """
         body = self.shell.compile.ast_parse(source).body
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
@@ -125,7 +125,7 @@ class Guest:
 
 
 class Stream:
-    """Standard output as the guest has it: no file object behind it."""
+    """Standard output as guests have it, without a file object behind it."""
 
     def __init__(self, fd):
         self.fd = fd
@@ -204,7 +204,7 @@ def fork(guest, cells):
 
 
 def warm(guest):
-    """Load what the first traceback loads, once for all forks."""
+    """Import the modules that the first traceback needs, once for all forks."""
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             guest.run("1/0")

@@ -1,4 +1,4 @@
-"""Notebooks for runs: made of sources, read back, and what ``cellblock run`` made of them."""
+"""Makes notebooks for ``cellblock run``, runs them, and reads the results."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def document(*cells: dict[str, Any] | str, **fields: Any) -> dict[str, Any]:
 
 
 def notebook(*cells: dict[str, Any] | str, **fields: Any) -> bytes:
-    """Return the same as a file's content."""
+    """Return a notebook as the content of a file."""
     return json.dumps(document(*cells, **fields)).encode()
 
 
 def write(path: Path, *cells: dict[str, Any] | str, **fields: Any) -> Path:
-    """Write a notebook to a file; folders on the way are made."""
+    """Write a notebook to a file, making its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(notebook(*cells, **fields))
     return path
 
 
 def texts(path: Path) -> list[str]:
-    """Return what each code cell of a notebook's file shows, as plain text; an error by its name."""
+    """Return each code cell's outputs in a notebook's file as plain text; an error as its name."""
     cells = json.loads(path.read_bytes())["cells"]
     return ["".join(map(_text, cell["outputs"])) for cell in cells if cell["cell_type"] == "code"]
 

@@ -1,7 +1,7 @@
-"""A reader of macOS sandbox profiles: strict where Apple's is not documented.
+"""Parses macOS sandbox profiles (SBPL), strictly where Apple's parser is not documented.
 
-Forms become nested lists, strings ``Text``, all else plain words. What a rule decides is
-looked up as the OS kernel does it: of the rules that match, the last one.
+Forms become nested lists, strings ``Text``, other tokens plain words. As in the OS kernel, the last
+matching rule decides.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ TOKEN = re.compile(
 
 
 class Text(str):
-    """What stood between quotes, escapes undone."""
+    """A string in a profile, without its quotes and escapes."""
 
     __slots__ = ()
 
 
 def parse(source):
-    """Return the forms of ``source``. Raises ValueError for what is not balanced or not a token."""
+    """Return the forms of ``source``. Raises ValueError for unbalanced parentheses or bad tokens."""
     stack, at = [[]], 0
     while at < len(source):
         found = TOKEN.match(source, at)
@@ -51,7 +51,7 @@ def _unescaped(text):
 
 
 def strings(forms):
-    """Return every string in forms."""
+    """Return all strings in forms."""
     found = []
     for each in forms:
         found += strings(each) if isinstance(each, list) else [each]
@@ -59,7 +59,7 @@ def strings(forms):
 
 
 class Rule:
-    """One rule: allow or deny, of which operations, for what."""
+    """A rule: an action (allow or deny), its operations, and its filters."""
 
     def __init__(self, form):
         self.action, *rest = form
@@ -67,7 +67,7 @@ class Rule:
         self.filters = [each for each in rest if isinstance(each, list)]
 
     def covers(self, operation, path=None):
-        """Return whether the rule is about this."""
+        """Return whether the rule matches this operation on this path."""
         if not any(_named(pattern, operation) for pattern in self.operations):
             return False
         return not self.filters or any(_matches(each, path) for each in self.filters)
@@ -100,9 +100,9 @@ class Profile:
         self.rules = [Rule(form) for form in forms]
 
     def allows(self, operation, path=None):
-        """Return what the last rule that covers this says."""
+        """Return whether the last matching rule allows this operation on this path."""
         return [r for r in self.rules if r.covers(operation, path)][-1].action == "allow"
 
     def texts(self):
-        """Return every string in the profile."""
+        """Return all strings in the profile's filters."""
         return strings([rule.filters for rule in self.rules])

@@ -1,6 +1,6 @@
-"""Servers on loopback that cells call: of HTTP, with and without TLS, and bare ones.
+"""Servers on loopback for cells to call: HTTP with and without TLS, and a plain echo.
 
-The certificate beside this file is made for this and good for nothing else.
+The certificate beside this file was made for these servers only.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")
-#: What a client is told to trust.
+#: The certificate that clients must trust, without its key.
 AUTHORITY = "-----BEGIN CERT" + CERTIFICATE.read_text().partition("-----BEGIN CERT")[2]
 SECONDS = 20.0
 
@@ -46,7 +46,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Site(ThreadingHTTPServer):
-    """A site at 127.0.0.1; ``asked`` is what for, ``origin`` where it is."""
+    """An HTTP server at 127.0.0.1. ``asked`` has the paths requested, ``origin`` is its address."""
 
     daemon_threads = True
 
@@ -62,17 +62,17 @@ class Site(ThreadingHTTPServer):
         self._thread.start()
 
     def handle_error(self, *_):
-        """Say nothing of clients that hang up."""
+        """Ignore clients that hang up."""
 
     def close(self):
-        """End it."""
+        """Stop the server."""
         self.shutdown()
         self.server_close()
         self._thread.join(SECONDS)
 
 
 def echo():
-    """Return a listener that says back what it is told, each connection until its end."""
+    """Return a listener whose connections send back all that they receive."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1_024)
     threading.Thread(target=_take, args=(listener,), daemon=True).start()
     return listener

@@ -1,4 +1,4 @@
-"""A session without processes: time that stands still, a zygote and guests that do as told."""
+"""``Simulation``: a session without processes, with a clock, zygote and guests driven by the test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reactor:
         pass
 
     def turn(self):
-        """Call back whatever is ready, until nothing is."""
+        """Call back for all descriptors that are ready, until none is."""
         while self._fds:
             poll = select.poll()
             for fd, (_, read, write) in self._fds.items():
@@ -67,7 +67,7 @@ class Reactor:
                     self._fds[fd][0]()
 
     def advance(self, seconds):
-        """Let time pass and everything due happen."""
+        """Let time pass, and run timers and callbacks that are due."""
         end = self.now + seconds
         self.turn()
         while self._timers and self._timers[0][0] <= end:
@@ -93,7 +93,7 @@ class FakeGuest:
         self.sock = socket.socket(fileno=fds[0])
         self.out, self.err = (open(fd, "wb", buffering=0) for fd in fds[1:])  # noqa: SIM115, PTH123
         self.pid, self.signals = pid, []
-        #: The copies that it was asked for, and whether the host hung up.
+        #: The copies that the host has asked for, and whether the host has hung up.
         self.copies, self.hung_up = [], False
         self._fds, self._heard = [], []
         self._splitter = frames.Splitter()
@@ -104,13 +104,13 @@ class FakeGuest:
             self.sock.sendall(frames.encode(answer))
 
     def read(self):
-        """Return what the host sent, but what asks for copies."""
+        """Return the host's messages since the last call, without requests for copies."""
         self._hear()
         heard, self._heard = self._heard, []
         return heard
 
     def _hear(self):
-        """Take what the host sent; what asks for a copy makes one that does not stand yet."""
+        """Receive the host's messages. A request for a copy makes a ``FakeCopy``, not ready yet."""
         found = []
         self.sock.setblocking(False)
         try:
@@ -130,12 +130,12 @@ class FakeGuest:
         self._heard += [m for m in found if not isinstance(m, messages.Snapshot)]
 
     def copy(self):
-        """Return the newest copy that it was asked for."""
+        """Return the newest copy that the host has asked for."""
         self._hear()
         return self.copies[-1]
 
     def gone(self):
-        """Say whether the host has hung up."""
+        """Return whether the host has hung up."""
         self._hear()
         return self.hung_up
 
@@ -145,14 +145,14 @@ class FakeGuest:
 
 
 class FakeCopy(FakeGuest):
-    """A copy, made by ``maker``, which the test has stand and take over."""
+    """A copy forked by ``maker``, which the test lets get ready and take over."""
 
     def __init__(self, fds, pid, number, maker):
         super().__init__(fds, pid)
         self.number, self.maker, self.stood = number, maker, False
 
     def twin(self):
-        """Return the one that it was asked for and that can still stand, or None."""
+        """Return the twin that the host has asked this copy for, or None if there is none."""
         if self.sock.fileno() >= 0:
             self._hear()
         left = [copy for copy in self.copies if copy.sock.fileno() >= 0]
@@ -163,7 +163,7 @@ _NO_SNAPSHOTS = Policy().replace(snapshots="off")
 
 
 class Simulation:
-    """A session, its front's notes, and the guests it was given, newest last."""
+    """A session, the calls to its front (``notes``), and its guests, newest last."""
 
     def __init__(  # noqa: PLR0913 - what a session is made of
         self,
@@ -181,22 +181,22 @@ class Simulation:
     ):
         self.reactor = Reactor()
         self.guests, self.notes, self.outcomes, self.kills = [], [], [], []
-        #: Of which shells a guest was sent cells.
+        #: The shells whose cells were sent to a guest.
         self.shells_sent = []
         self.start_well = True
-        #: Whether the zygote takes nothing up.
+        #: Whether the zygote answers nothing.
         self.zygote_hangs = False
-        #: Zygotes to come that can't be spawned, or are dead at once.
+        #: How many of the next zygotes can't be spawned, or end at once.
         self.spawns_to_fail = self.deaths = 0
         self.refusal = ""
         self.answers_questions = True
         self._ends = []
-        #: What the zygote was told besides.
+        #: The zygote's other messages from the host.
         self.told = []
         self._standing, self._pidfds = None, {}
         self._fake_vouching(monkeypatch)
         monkeypatch.setattr("cellblock.host.guests.process.os.kill", self._kill)
-        # A collection of the test's own garbage is no time that a guest took.
+        # By this clock, collecting the test's own garbage takes no time of a guest's.
         monkeypatch.setattr("cellblock.host.guests.process.thread_time", lambda: self.reactor.now)
         rules = Rules(
             language=language,
@@ -235,7 +235,7 @@ class Simulation:
         self.reactor.turn()
 
     def on_tools(self, tools):
-        """Have none."""
+        """Ignore the tools."""
 
     def tell(self, text):
         self.on_output(text)
@@ -276,7 +276,7 @@ class Simulation:
         return self.guests[-1]
 
     def _fake_vouching(self, monkeypatch):
-        """Have the OS kernel know copies that are no processes."""
+        """Let the host accept copies without processes, whose credentials it asks the OS for."""
 
         real = Guest._take_credentials
 
@@ -292,7 +292,7 @@ class Simulation:
 
         monkeypatch.setattr(Guest, "_take_credentials", take_credentials)
         monkeypatch.setattr(Guest, "sender_is_ours", sender_is_ours)
-        # All are in the session that the newest guest began which is no copy.
+        # All copies are in the session of the newest guest that is not a copy.
         monkeypatch.setattr("cellblock.host.guests.process.os.getsid", self._session_of)
         monkeypatch.setattr(
             "cellblock.host.guests.process.signal.pidfd_send_signal",
@@ -305,13 +305,13 @@ class Simulation:
         return next(one.pid for one in self.guests[::-1] if not isinstance(one, FakeCopy))
 
     def stands(self, copy):
-        """Have a copy say that it waits."""
+        """Let a copy report that it is ready."""
         self._standing, copy.stood = copy.pid, True
         copy.send(messages.SnapshotReady(id=copy.number))
         self.reactor.turn()
 
     def leaves_twin(self, copy):
-        """Have a copy that is to serve leave the twin that it is asked for; return that."""
+        """Let a copy that takes over fork the twin that the host asks for; return the twin."""
         twin = copy.twin()
         self.stands(twin)
         copy.send(messages.SnapshotReady(id=twin.number))
@@ -319,7 +319,7 @@ class Simulation:
         return twin
 
     def takes_over(self, copy, *, leaves_twin=True, **lost):
-        """Have a copy take over, and leave a twin if it is asked for one; return its Resume."""
+        """Let a copy take over, and fork a twin if asked for one; return the host's Resume."""
         twin = copy.twin()
         if leaves_twin and twin is not None and not twin.stood:
             self.leaves_twin(copy)
@@ -334,7 +334,7 @@ class Simulation:
         self.kills.append((pid, number))
 
     def spawn(self):
-        """Start a zygote that forks what the test drives."""
+        """Start a simulated zygote, whose guests the test drives."""
         if self.spawns_to_fail:
             self.spawns_to_fail -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -367,28 +367,28 @@ class Simulation:
                 if self.start_well:
                     guest.send(messages.Ready(report=messages.LockReport()))
             if not self.zygote_hangs:
-                with contextlib.suppress(BrokenPipeError):  # it was told to go
+                with contextlib.suppress(BrokenPipeError):  # the host has ended the zygote
                     sock.sendall(frames.encode(messages.Obeyed()))
 
     def reaped(self, status):
-        """Have the zygote tell how the newest guest ended."""
+        """End the newest guest, and let the zygote report its exit status."""
         self.guest.close()
         self.tell_reaped(self.guest, status)
         self.reactor.turn()
 
     def tell_reaped(self, guest, status):
-        """Have the zygote say that a guest has ended, before the host hears anything else."""
+        """Let the zygote report that a guest has ended, without closing the guest's channel."""
         self._ends[-1].sendall(frames.encode(messages.Reaped(pid=guest.pid, status=status)))
 
     def kill_zygote(self):
-        """Have the zygote end."""
+        """End the zygote."""
         end = self._ends.pop()
         self.reactor.unwatch(end.fileno())
         end.close()
         self.reactor.turn()
 
     def signals(self):
-        """Return the signals sent so far but SIGURG, which only wakes; they are forgotten."""
+        """Return the signals sent since the last call, without SIGURG, which only wakes."""
         sent, self.kills = [number for _, number in self.kills], []
         return [number for number in sent if number != signal.SIGURG]
 

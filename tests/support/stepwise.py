@@ -1,4 +1,4 @@
-"""A session with snapshots, over guests and copies that do as they are told."""
+"""``Stepwise``: a simulated session with snapshots, run step by step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from cellblock.policy.model import Policy
 from cellblock.wire import messages
 from support.simulator import Simulation
 
-#: A cell that comes out the same when it is run again, and one of which the guest does not say so.
+#: A cell that the guest reports as repeatable, and one that it does not.
 EXACT, INEXACT = "x = 1", "x = (1).bit_length()"
 
 
 class Stepwise(Simulation):
-    """A session with snapshots, whose cells are numbered; the first comes ``at_once`` or later."""
+    """A simulated session with snapshots and numbered cells.
+
+    Unless ``at_once``, it is idle first, so that a copy is made before the first cell.
+    """
 
     def __init__(self, monkeypatch, *, narrower=None, approver=None, at_once=False, **settings):
         policy = Policy().replace(**{"snapshots": "always", "undo_depth": 5} | settings)
@@ -27,7 +30,7 @@ class Stepwise(Simulation):
             self.reactor.advance(core.IDLE)
 
     def begin(self, code=INEXACT, **fields):
-        """Run a cell and have the guest take it up; return the request."""
+        """Run a cell and let the guest begin it; return the request."""
         self.count += 1
         self.run(ExecuteRequest(code=code, execution_count=self.count, **fields))
         (request,) = self.guest.read()
@@ -36,7 +39,7 @@ class Stepwise(Simulation):
         return request
 
     def cell(self, code=INEXACT, seconds=0.0, **fields):
-        """Run a cell to its end; return its outcome, or None while it is not answered."""
+        """Run a cell to its end; return its outcome, or None if it is not answered yet."""
         known = len(self.outcomes)
         request = self.begin(code, **fields)
         self.reactor.advance(seconds)
@@ -45,7 +48,7 @@ class Stepwise(Simulation):
         return self.outcomes[-1] if len(self.outcomes) > known else None
 
     def kept(self, code=INEXACT, **fields):
-        """Run a cell and have the copy that holds what it did stand; return that copy."""
+        """Run a cell, and let the copy with its state get ready; return that copy."""
         self.cell(code, **fields)
         self.reactor.advance(core.IDLE)
         copy = self.guest.copy()
@@ -53,14 +56,14 @@ class Stepwise(Simulation):
         return copy
 
     def again(self, code):
-        """Have the guest that takes over run what it is given; it has to be ``code``."""
+        """Let the copy that takes over replay a cell, which must be ``code``."""
         (request,) = self.guest.read()
         assert (type(request), request.raw) == (messages.Execute, code)
         self.guest.send(messages.Began(id=request.id), messages.Done(id=request.id))
         self.reactor.turn()
 
     def losses(self):
-        """Return what was told of guests that were lost while nothing ran."""
+        """Return the outcomes of guests that were lost while nothing ran."""
         return [stopped for kind, stopped in self.notes if kind == "restarted"]
 
     def notices(self):
@@ -70,5 +73,5 @@ class Stepwise(Simulation):
 CRASH = "it was ended by signal SIGKILL"
 
 
-def lost(**restored):
+def outcome_of_loss(**restored):
     return Stopped("crash", CRASH, restored=Restored(**restored))

@@ -1,4 +1,4 @@
-"""What stands around a guest under attack, and whether any of it was touched."""
+"""Files, processes and listeners around an attacking guest, and whether any was touched."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 
     from support.kernels import World
 
-#: What the OS kernel keeps beyond the process that made it.
+#: Lists of objects that the OS kernel keeps when their process has ended.
 KEPT = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/swaps")
 LISTED = ("/dev/shm", "/dev/mqueue")
 
 
 class Surroundings:
-    """The places of one user's world in which attacks are run, one after the other."""
+    """The surroundings of attacks that run one after another in one user's world."""
 
     def __init__(self, place: World, as_nobody: bool) -> None:
         self.place = place
-        #: In every file outside, and in the environment and command line of the other process.
+        #: The secret: in all files outside, and in another process's environment and arguments.
         self.token = secrets.token_hex(12)
         self.uid = NOBODY if as_nobody else os.geteuid()
         self._count = 0
         self._sentinel: subprocess.Popen[bytes] | None = None
 
     def close(self) -> None:
-        """End the process that stood by."""
+        """End the sentinel."""
         if self._sentinel is not None:
             os.killpg(self._sentinel.pid, signal.SIGKILL)
             self._sentinel.wait()
 
     def sentinel(self) -> subprocess.Popen[bytes]:
-        """Return a process of the user's that minds its own business; another if it was ended."""
+        """Return an unrelated process of the user's; a new one if the last was ended."""
         if self._sentinel is None or self._sentinel.poll() is not None:
             self._sentinel = self._start()
         return self._sentinel
@@ -65,7 +65,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Watched]:
-        """Yield fresh files, a fresh process and fresh listeners; nobody else attacks meanwhile."""
+        """Yield fresh files, process and listeners, while no other test attacks."""
         self._count += 1
         with _alone():
             made = Watched(self, str(self._count))
@@ -76,7 +76,7 @@ class Surroundings:
 
 
 class Watched:
-    """One attack's surroundings. ``world`` is what the attack is told of them."""
+    """The surroundings of one attack. ``world`` has what the attack is told of them."""
 
     def __init__(self, around: Surroundings, number: str) -> None:
         self._around = around
@@ -104,7 +104,7 @@ class Watched:
         self._before = self._state()
 
     def nothing_happened(self) -> None:
-        """Raise unless everything is as it was, the writable folder excepted."""
+        """Raise unless everything but the writable folder is unchanged, and nothing connected."""
         now = self._state()
         changed = {key: (was, now[key]) for key, was in self._before.items() if now[key] != was}
         if changed:
@@ -146,7 +146,7 @@ class Watched:
                 path.chmod(0o777)
 
     def _is_ours(self, mount: str) -> bool:
-        """Return whether a mount may be an attack's; container engines of other tests have theirs."""
+        """Return whether an attack may have made a mount; other tests' engines make mounts too."""
         place = mount.split(" ")[1]
         temporary = place.startswith(tempfile.gettempdir() + "/")
         return not temporary or self._around.place.root.name in place
@@ -172,7 +172,7 @@ class Watched:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Wait for other processes of this suite: what the OS kernel keeps is kept for the machine."""
+    """Exclude other processes of this suite: some of the state belongs to the whole machine."""
     name = Path(tempfile.gettempdir(), f"cellblock-attacks-{os.geteuid()}.lock")
     with name.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

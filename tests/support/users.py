@@ -1,4 +1,4 @@
-"""Running a kernel as somebody else, for suites that are started by root."""
+"""Runs kernels as the user nobody, for suites that root starts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def as_nobody() -> tuple[str, ...] | None:
-    """Return what to put before a command so that nobody runs it; None where that can't be done.
+    """Return the words before a command so that the user nobody runs it; None if that fails.
 
-    Where the interpreter stands below a folder that others can't enter, such as /root, a mount
-    namespace of its own shows the interpreter and hides the rest.
+    If the interpreter is below a folder that others can't enter, such as /root, a mount namespace
+    shows the interpreter and hides the rest of the folder.
     """
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         return None
@@ -37,7 +37,7 @@ def as_nobody() -> tuple[str, ...] | None:
 def _works(prefix: tuple[str, ...]) -> bool:
     probe = f"import os, zmq, cellblock; assert os.getuid() == {NOBODY}; os.stat({str(ROOT)!r})"
     try:
-        # Through a shell: setpriv still has root's capabilities when it looks for its command.
+        # Through a shell, since setpriv still has root's capabilities when it executes its command.
         command = [*prefix, "sh", "-c", 'exec "$@"', "sh", sys.executable, "-c", probe]
         return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
     except OSError:
@@ -45,7 +45,7 @@ def _works(prefix: tuple[str, ...]) -> bool:
 
 
 def _uncover() -> list[str]:
-    """Return shell commands that make what a kernel needs reachable for others."""
+    """Return shell commands that make the files that a kernel needs reachable for others."""
     needed = {Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve(), ROOT}
     hidden: dict[Path, list[Path]] = {}
     for path in sorted(needed):

@@ -1,4 +1,4 @@
-"""Small web servers on loopback, which say what a test tells them to, and end with it."""
+"""``Web``: a small web server on loopback whose answers the test gives."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: A certificate for service.test and its key: for these servers alone, and nobody trusts it.
+#: A certificate for service.test with its key, made for these servers only.
 PEM = Path(__file__).with_name("service_test.pem")
-#: The same for localhost.
+#: A certificate for localhost with its key.
 LOCALHOST = Path(__file__).with_name("localhost.pem")
 READ_SECONDS = 10.0
 
 
 def answer(body: bytes = b"", status: str = "200 OK", **headers: str) -> bytes:
-    """Return a whole answer, the last of its connection; in a header's name ``_`` means ``-``."""
-    # Unless it is told, a client that keeps connections may ask again before it sees this one end.
+    """Return a whole answer, after which the connection ends; ``_`` in a header's name is ``-``."""
+    # Without this header a client that keeps connections may send a request on one that ends.
     fields = {"content-length": str(len(body)), "connection": "close"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
@@ -30,9 +30,9 @@ def answer(body: bytes = b"", status: str = "200 OK", **headers: str) -> bytes:
 
 
 class Web:
-    """Answers each connection by ``say(path, head)``: an answer, or pieces of one.
+    """A server that answers each connection with ``say(path, head)``: an answer, or its pieces.
 
-    ``asked`` are the heads of what came, in order.
+    ``asked`` has the requests in their order.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Web:
         return text
 
     def wait(self, seconds: float) -> bool:
-        """Wait, but not longer than the server lives; for slow answers."""
+        """Wait so many seconds, or until the server is closed; for slow answers."""
         return self._ending.wait(seconds)
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close the server and all connections."""
         self._ending.set()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Wheels of a few bytes, and an index of them on loopback."""
+"""Small wheels, and a package index for them on loopback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wheel(
     source: str = "",
     **files: str,
 ) -> bytes:
-    """Return a wheel whose package says its version, and ``source``; ``files`` are beside it."""
+    """Return a wheel of a package with its version and ``source``, and modules ``files``."""
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -55,7 +55,7 @@ def _hash(text: str) -> str:
 
 
 class Index(Web):
-    """A simple index (PEP 503). ``files`` may be changed: names of files to what is in them."""
+    """A simple index (PEP 503). ``files`` has the contents by file name, and may be changed."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -63,7 +63,7 @@ class Index(Web):
         self.url = f"{self.origin}/simple"
 
     def add(self, name: str, version: str, **more: object) -> None:
-        """Offer a wheel."""
+        """Add a wheel to the index."""
         file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
         self.files[file] = wheel(name, version, **more)
 
@@ -80,7 +80,7 @@ class Index(Web):
         )
 
     def unpack(self, requirement: str, *, into: Path, **_limits: object) -> Package:
-        """Do what an installer does with a wheel of ours, without its second of imports."""
+        """Unpack a wheel of this index as an installer would, without its second of imports."""
         self.asked.append(f"GET {requirement} ")
         wanted = Requirement(requirement)
         found = {
@@ -96,6 +96,6 @@ class Index(Web):
         return packages._package(into)
 
     def asked_for(self) -> list[str]:
-        """Return what was asked for since the last call."""
+        """Return the paths requested since the last call."""
         paths, self.asked = [head.split(" ")[1] for head in self.asked], []
         return paths

@@ -1,4 +1,4 @@
-"""The programs of `escapes/widgets`: comms and widgets that would act in a front end."""
+"""Reads the programs of `escapes/widgets`, whose comms and widgets would act in a front end."""
 
 from support import attacks
 
@@ -7,6 +7,6 @@ ATTACKS = {path.stem: attacks.read(path) for path in sorted(FOLDER.glob("*.py"))
 
 
 def prelude(ports=None):
-    """Return the cell that comes before all others; ``ports`` has the listener's, by attack."""
+    """Return the cell that runs before all others; ``ports`` has the listener's, by attack."""
     ports = ports or dict.fromkeys([*ATTACKS, "x"], 9)
     return f"{attacks.prelude(ports)}\n{(FOLDER / 'prelude.txt').read_text()}"

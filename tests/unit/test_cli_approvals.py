@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from cellblock.cli.main import app
 from cellblock.host.consent import store
 from cellblock.policy.load import load
-from support.approvals import answers
+from support.approvals import always_answers
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def kept(tmp_path, monkeypatch):
 
 @pytest.fixture
 def ids(kept):
-    return {one.subject: one.id for one in answers(kept)}
+    return {one.subject: one.id for one in always_answers(kept)}
 
 
 def run(*arguments, status=0):
@@ -41,7 +41,7 @@ def run(*arguments, status=0):
 
 def test_all_that_was_approved_is_listed_with_where_and_under_what(kept, ids, tmp_path):
     lines = run("list").splitlines()
-    one = next(each for each in answers(kept) if each.subject == "csv")
+    one = next(each for each in always_answers(kept) if each.subject == "csv")
     at = lines.index(f"{ids['csv']}  import of csv")
     where = f"policy mine ({one.digest[:12]}) in {tmp_path}, {one.when}, by {one.who}"
     assert lines[at + 1] == f"          {where}"
@@ -59,20 +59,20 @@ def test_what_is_taken_back_is_named(kept, ids):
             f"Took back {ids['mode unsafe']}: start in mode unsafe",
         ]
     )
-    assert [one.subject for one in answers(kept)] == ["ops.http"]
+    assert [one.subject for one in always_answers(kept)] == ["ops.http"]
     assert "by the id nothing" in run("revoke", "nothing", ids["ops.http"], status=1)
     assert run("list") == "nothing was approved\n"
 
 
 def test_all_can_be_taken_back(kept):
     assert len(run("revoke", "--all").splitlines()) == 3
-    assert answers(kept) == []
+    assert always_answers(kept) == []
 
 
 @pytest.mark.parametrize("arguments", [(), ("x", "--all")])
 def test_ids_or_all_have_to_be_given(kept, arguments):
     run("revoke", *arguments, status=2)
-    assert len(answers(kept)) == 3
+    assert len(always_answers(kept)) == 3
 
 
 def test_a_manifest_that_can_not_be_trusted_is_said_and_how_to_be_rid_of_it(kept, ids, tmp_path):

@@ -1,23 +1,32 @@
-"""The Jupyter kernel: a front over one session. Sockets, messages and their order.
+"""The Jupyter kernel: a front over one session, with sockets, messages and their order.
 
-Invariant: no request reaches a guest but through the session, which decides; no message leaves
-but through ``channels``, and a guest's output only through the host's output gateway. What front
-ends send is checked and bounded, whether or not it is signed.
+Invariant: requests reach a guest only through the session, which decides about them. Messages leave
+only through ``channels``, and a guest's output only after the output gateway. What front ends send
+is checked and bounded, whether or not it is signed.
 
-- ``start``: in which order a kernel starts; ``command_line``, and of that ``ipykernel_options``;
-- ``early_zygote``: a zygote, before anything slow is imported; ``kernel_policy``: the policy that a
-  kernel is under;
-- ``assembly``: puts a kernel together, and asks the user first where a policy needs it;
-- ``channels``: the connection file, the five sockets, iopub's queue and backpressure;
-- ``messages``: signing and parsing, and the contents of replies;
-- ``lab``: what an extension of JupyterLab is told, and may ask; ``lab_messages``, in which words;
-  ``lab_changes``, of what is staged;
-- ``kernel``: the requests, their order, and what aborts; ``input_requests``, questions to the user;
-- ``reactor``: the event loop over ``zmq.Poller``;
-- ``provisioner``, in a server: a kernel that waits; ``warm``, that one until it is launched;
-- ``install`` and ``only``: kernelspecs; ``preparation``: what starts find made; ``proving``: what
-  probes see of a policy here.
+A start, in order:
 
-It may import ``host`` and below. Why none of it is ipykernel's or jupyter_client's but the
-kernelspecs: ADR 0122.
+- ``start``: the order of a kernel's start. ``command_line`` parses its options, and
+  ``ipykernel_options`` those that ipykernel has.
+- ``early_zygote``: starts a zygote before anything slow is imported. ``kernel_policy`` reads the
+  policy.
+- ``assembly``: puts a kernel together, and asks the user first if the policy needs that.
+
+A running kernel:
+
+- ``kernel``: the requests, their order, and which are aborted. ``input_requests``: questions to the
+  user.
+- ``channels``: the connection file, the five sockets, iopub's queue and backpressure. ``messages``:
+  signing and parsing, and the contents of replies. ``reactor``: the event loop over ``zmq.Poller``.
+- ``lab``: the comms of JupyterLab's extension. ``lab_messages``: their messages. ``lab_changes``:
+  staged changes.
+
+Beside a kernel:
+
+- ``provisioner``: keeps a kernel waiting in a server. ``warm``: that kernel, until it is launched.
+- ``install`` and ``only``: kernelspecs. ``preparation``: makes what kernels' starts find made.
+  ``proving``: runs the probes under a policy.
+
+May import ``host`` and below. ADR 0122 says why only the kernelspecs use jupyter_client, and
+nothing ipykernel.
 """

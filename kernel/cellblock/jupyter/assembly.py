@@ -1,4 +1,9 @@
-"""Putting a kernel together from its policy, its backend and its sockets, and taking it apart."""
+"""``assemble``: puts a kernel together from its config and sockets, and returns its clean-up.
+
+The order matters. Sockets are bound first. Without a usable config there is a kernel, but no
+session. If the policy needs the user's consent, the first cell asks for that, and the session
+begins after it (``StartConsent``).
+"""
 
 from __future__ import annotations
 
@@ -40,14 +45,14 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: Seconds after which what killed kernels left is removed: past the first reply.
+#: Seconds until the files of killed kernels are removed: after the first reply, not before it.
 _SWEEP = 1.0
 
 
 def _end_changes(kernel: Kernel, scratch: Path) -> None:
-    """End what cells staged; say, where the kernel was started, how what they wrote can be kept.
+    """End the staging of changes, and say on stderr how the staged files can still be kept.
 
-    Where another kernel starts in its place, that has it.
+    A kernel that is restarted leaves them to the next one.
     """
     number = scratch_name(scratch)
     if (running := kernel.views.staged) is not None:
@@ -56,13 +61,13 @@ def _end_changes(kernel: Kernel, scratch: Path) -> None:
             return
         number = running.id
     if (staged := changes.end(number)) is not None:
-        what = "what cells wrote to the project was put aside, for a week. To keep it:"
+        line = "what cells wrote to the project was put aside, for a week. To keep it:"
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"cellblock: {what} cellblock changes keep {staged.id}\n")
+            sys.stderr.write(f"cellblock: {line} cellblock changes keep {staged.id}\n")
 
 
 class _Launch(NamedTuple):
-    """What a kernel was started with; its sockets are bound."""
+    """The parts of a kernel whose sockets are bound."""
 
     options: Options
     config: SessionConfig | PolicyError | BackendError
@@ -77,17 +82,21 @@ def _launched(
     config: SessionConfig | PolicyError | BackendError,
     early: EarlyZygote,
 ) -> _Launch:
-    """Bind the sockets: of one that is to wait for its launch, once it has come."""
-    begun: Callable[[], None] | None = None
+    """Bind the sockets and return the parts of the kernel.
+
+    A waiting kernel (``--warm``) first waits for its launch, which brings other options, and then
+    reads the policy again. Raises ``StartError``.
+    """
+    on_bound: Callable[[], None] | None = None
     if options.warm:
-        options, begun = warm.launched(reactor, config, early)
+        options, on_bound = warm.launched(reactor, config, early)
     context: zmq.Context[Any] = zmq.Context()
     connection = channels.read_connection(Path(options.connection_file))
     if why_not := options.ipykernel.why_not(connection.info):
         raise StartError(why_not)
     bound = channels.bind(context, connection)
-    if begun is not None:
-        begun()  # its server has enough to do while the policy is read
+    if on_bound is not None:
+        on_bound()  # the server goes on while the policy is read
         config = kernel_policy.resolve_launched(options, early)
     codec = MessageCodec(connection.key, connection.digest)
     return _Launch(options, config, context, bound, codec)
@@ -96,10 +105,10 @@ def _launched(
 def assemble(
     options: Options, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[ZmqReactor, Kernel, Callable[[], None]]:
-    """Return the loop, the kernel and what to call at the end.
+    """Return the loop, the kernel, and the function that cleans up after the loop has ended.
 
-    The zygote in ``early``, if there is one, is used or ended. One that is to wait for its launch
-    does so here.
+    The zygote in ``early`` is used, or ended if there is no session. A waiting kernel waits here
+    for its launch.
     """
     reactor = ZmqReactor()
     options, config, context, bound, codec = _launched(reactor, options, config, early)
@@ -114,6 +123,7 @@ def assemble(
     reactor.call_later(_SWEEP, sweep_scratch_in_thread)
 
     def begin() -> None:
+        """Open the session and start it: the zygote forks the first guest."""
         if isinstance(config, SessionConfig):
             zygotes = ZygoteSource(reactor, early.take, ahead=early.take_ahead)
             kernel.session = session = open_session(
@@ -135,30 +145,36 @@ def assemble(
             ask_from_now_on(config, kernel, begin)
 
     def cleanup() -> None:
-        kernel.history.close()  # first: the rest may take long, and we may be killed over it
+        """Close everything, in an order that loses nothing if the kernel is killed over it."""
+        kernel.history.close()  # first, since the rest may take long, and a server may kill us
         if kernel.lab is not None:
             kernel.lab.close()
         if kernel.session is not None:
-            kernel.session.disconnect()  # what the last cell asked for is accounted for
+            kernel.session.disconnect()  # the last cell's connections get on the audit log
         early.remember()
         kept.close()
         if kernel.exports is not None:
             kernel.exports.close()
         early.end()
-        if kernel.session is None or kernel.session.close():  # else its zygote is still at it
+        # If the session could not be closed, its zygote still uses these folders.
+        if kernel.session is None or kernel.session.close():
             remove_scratch(early.scratch)
             _end_changes(kernel, Path(early.scratch))
-        audit.close()  # behind the session, whose workers' last words may be for it
+        audit.close()  # after the session, whose workers may still write records
         context.destroy(linger=200)
 
     return reactor, kernel, cleanup
 
 
-# --- asking the user: for calls and imports, and for a start that needs it ------------------------
+# --- asking the user: about calls and imports, and about a start that needs consent ---------------
 
 
 def ask_from_now_on(config: SessionConfig, kernel: Kernel, start: Callable[[], None]) -> None:
-    """Ask the user of ``kernel`` from now on; call ``start`` once its session may be started."""
+    """Let the kernel ask its user from now on; call ``start`` when its session may begin.
+
+    ``start`` is called at once, unless the policy has a condition for its start that the user has
+    not allowed for always. Then the first cell asks.
+    """
     policy = paths.without_scratch(config.policy, Path(config.prepare.scratch))
     kernel.input_requests.prefix_cells = True
     grants = Grants(under(config, policy), of_user())
@@ -171,30 +187,35 @@ def ask_from_now_on(config: SessionConfig, kernel: Kernel, start: Callable[[], N
     if config.condition is None:
         start()
         return
-    if approver.may_start():  # allowed for always
-        start()
+    if approver.may_start():
+        start()  # the user has allowed it for always
     else:
         kernel.starting = StartConsent(kernel, approver, start)
         kernel.views.refuse(config.condition)
 
 
 def under(config: SessionConfig, policy: Policy) -> GrantContext:
-    """Return the policy under which users are asked; a notebook may have made it narrower."""
+    """Return the scope and the policy digest that "always" answers are stored under.
+
+    ``policy`` is the one in force, which a notebook may have narrowed.
+    """
     scope = policy.approval.scope.replace("{project}", os.path.realpath(config.project))
     return GrantContext(scope=scope, policy=policy.name, digest=policy.digest())
 
 
 class StartConsent:
-    """Consent that the first cell waits for: until then there is no session, and no guest.
+    """The consent to start a session, which the first cell asks for and waits for.
 
-    ``start`` starts the session.
+    Until the user consents there is no session, and no guest. ``start`` begins the session.
     """
 
     def __init__(self, kernel: Kernel, approver: Approver, start: Callable[[], None]) -> None:
-        self._kernel, self._approver, self._start = kernel, approver, start
+        self._kernel = kernel
+        self._approver = approver
+        self._start = start
 
     def ask(self, cell: ExecuteRequest, go_on: Callable[[], None]) -> None:
-        """Ask on behalf of a cell; call ``go_on`` once that is decided."""
+        """Ask the user on behalf of a cell; call ``go_on`` when that is decided, either way."""
 
         def decided(decision: Decision) -> None:
             self._approver.end()
@@ -208,5 +229,5 @@ class StartConsent:
         self._approver.ask_start(decided)
 
     def interrupt(self) -> None:
-        """Cancel the question: the kernel does not start."""
+        """Withdraw the question: the session does not begin."""
         self._approver.interrupt()

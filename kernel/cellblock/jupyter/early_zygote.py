@@ -1,14 +1,17 @@
-"""The zygote that starts before it is known what policy a kernel is under.
+"""``EarlyZygote``: the zygote of a kernel, started before the policy is read.
 
-It is started first of all, in the command that started the last zygote of a kernel with this policy
-in this folder (``spawn.WrappingCache``): its imports are the longest part of a kernel's start. Once
-the policy is read, it is kept if that asks for just this command. Else it is ended, for it was told
-nothing yet, and another one is started. So is one where no command is known: ``cellblock install``
-and ``cellblock doctor`` see to it that one is (``jupyter.preparation``).
+A zygote's imports are the longest part of a kernel's start, so it is spawned first of all. The
+command, which depends on the policy's backend, is the one that started the last zygote of a kernel
+with this policy in this folder (``spawn.WrappingCache``; ADR 0108). When the policy is read,
+``settle`` keeps the zygote if the policy asks for exactly this command. If not, it ends the zygote,
+which has been told nothing yet, and starts another. It also starts one if no command was known;
+``cellblock install`` and ``cellblock doctor`` make one known (``jupyter.preparation``).
 
-The worker of the operator's tools waits here, too, where a policy has any, from when it is read.
+``settle`` is the step from guess to certainty; ``take`` hands the zygote over to the session. The
+worker of the operator's tools waits here in the same way.
 
-A zygote waits for what is imported here, so that is little: nothing that reads a policy.
+This module must import little, and nothing that reads a policy: the zygote is not spawned before
+these imports are done.
 """
 
 from __future__ import annotations
@@ -35,98 +38,114 @@ if TYPE_CHECKING:
     Zygote = tuple[socket.socket, int]
 
     class Ahead(Protocol):
-        """A zygote of a kernel that waits, which was told a policy."""
+        """The zygote of a waiting kernel, which was told a policy (``warm.ToldZygote``)."""
 
         def take(self, prepare: Prepare) -> Standing | None:
-            """Return it if it was told just this; else end it, and return nothing."""
+            """Return the zygote and its guests if it was told exactly this; else end it."""
 
         def end(self) -> None:
-            """End it."""
+            """End the zygote and its guests."""
 
 
 def working_folder() -> str:
-    """Return the folder that cells are run for. Raises ``StartError`` where it is gone."""
+    """Return the current folder, where cells run. Raises ``StartError`` if it was removed."""
     try:
         return os.getcwd()
     except OSError as exc:
-        what = f"the folder it was started in: {exc.strerror}"
-        raise StartError(f"{what}. Start it in one that is there.") from None
+        problem = f"the folder it was started in: {exc.strerror}"
+        raise StartError(f"{problem}. Start it in one that is there.") from None
 
 
 def words_of(wrap: Wrapping | None) -> tuple[str, ...] | None:
-    """Return what stands before a zygote's command that is wrapped so: nothing, if it is bare.
+    """Return the words before a zygote's command in this wrapping; none if it is not wrapped.
 
-    None where no later kernel can repeat it (a container's name, say).
+    Return None if a later kernel can't repeat the words, such as a container's name.
     """
     return () if wrap is None else wrap.words or None
 
 
 class EarlyZygote:
-    """At most one zygote, for a kernel with this policy in this folder."""
+    """At most one zygote, for a kernel with this policy in the current folder."""
 
     def __init__(self, policy: str) -> None:
         project = working_folder()
         self.scratch = make_scratch()
         cache = WrappingCache(cache_folder(), policy, project, self.scratch)
         self._cache: WrappingCache | None = cache
-        #: The zygote, until it is taken; what stands before its command; what is to go around one.
+        #: The zygote, until it is taken.
         self._zygote: Zygote | None = None
+        #: The words before its command; None if it has not been started.
         self._words = cache.recall()
+        #: The wrapping that the policy asks for, once it is read.
         self._due: Wrapping | None = None
-        #: The zygote of a kernel that waits, once it was told the policy.
+        #: The zygote of a waiting kernel, once it was told a policy.
         self.ahead: Ahead | None = None
         #: The worker of the operator's tools, until it is taken.
         self.worker: Started | None = None
+        # Errors are ignored here, since all this is tried again later, and reported then.
         if (words := self._words) is not None:
             if (folder := changes_folder()) in words:
-                with contextlib.suppress(OSError):  # it is made again, and reported
-                    # The user may have deleted it. What is missing is not mounted, and no layer
-                    # that is made later is seen by the zygote.
+                with contextlib.suppress(OSError):
+                    # The user may have deleted the folder of staged changes. A missing folder is
+                    # not mounted, and then the zygote can't see layers that are made later.
                     os.makedirs(folder, mode=0o700, exist_ok=True)
-            with contextlib.suppress(OSError):  # it is tried again, and reported
+            with contextlib.suppress(OSError):
                 self._zygote = spawn.start(spawn.Recalled(words) if words else None)
 
     def settle(self, due: Wrapping | None) -> None:
-        """Keep the zygote if it was started in what is ``due``; else end it, and start another."""
-        words, self._due = words_of(due), due
+        """Keep the zygote if it is wrapped as the policy asks (``due``); else start another."""
+        words = words_of(due)
+        self._due = due
         if self._words is None or self._words != words:
             self.end()
             self._words = words
-            with contextlib.suppress(OSError):  # as above
+            with contextlib.suppress(OSError):  # ``take`` tries again, and reports the error
                 self._zygote = spawn.start(due)
 
     def launch(self, policy: str) -> None:
-        """Be the zygote of a kernel with this policy in the folder that it was launched in."""
+        """Note that a waiting kernel was launched, with this policy, in the current folder.
+
+        ``remember`` then keeps the command for that policy and folder.
+        """
         self._cache = WrappingCache(cache_folder(), policy, working_folder(), self.scratch)
 
     def take(self) -> Zygote:
-        """Return the zygote; another one if it is taken or was not started. Raises OSError."""
-        zygote, self._zygote = self._zygote, None
+        """Return the zygote, or start another if it was taken already. Raises OSError."""
+        zygote = self._zygote
+        self._zygote = None
         return zygote or spawn.start(self._due)
 
     def take_ahead(self, prepare: Prepare) -> Standing | None:
-        """Return the zygote that was told a policy, if that was just this."""
-        ahead, self.ahead = self.ahead, None
+        """Return the zygote that was told a policy, with its guests, if that was exactly this."""
+        ahead = self.ahead
+        self.ahead = None
         return None if ahead is None else ahead.take(prepare)
 
     def take_worker(self) -> Started | None:
-        """Return the worker of the operator's tools, if it was started and is not taken."""
-        worker, self.worker = self.worker, None
+        """Return the worker of the operator's tools, if it was started and not yet taken."""
+        worker = self.worker
+        self.worker = None
         return worker
 
     def end(self) -> None:
-        """End the zygote and the worker, if they were started and are not taken."""
+        """End the zygote and the worker, if they were started and not taken."""
         if (worker := self.take_worker()) is not None:
             worker.drop()
-        ahead, self.ahead = self.ahead, None
+        ahead = self.ahead
+        self.ahead = None
         if ahead is not None:
             ahead.end()
-        zygote, self._zygote = self._zygote, None
+        zygote = self._zygote
+        self._zygote = None
         if zygote is not None:
             spawn.drop(*zygote)
 
     def remember(self) -> None:
-        """Keep the command for the next kernel, once; what was the same twice counts as sure."""
-        cache, self._cache = self._cache, None
+        """Keep the command for the next kernel, if the policy asked for exactly this command.
+
+        Only the first call does. The cache counts a command that was kept twice as certain.
+        """
+        cache = self._cache
+        self._cache = None
         if cache is not None and self._words is not None and self._words == words_of(self._due):
             cache.keep(self._words)

@@ -1,8 +1,8 @@
-"""Questions of a cell and of the host, put to the front end that sent the cell.
+"""``InputRequests``: puts questions of cells and of the host to the front end that sent the cell.
 
-One question stands at a time, and at most one of each kind waits. Each line of the host's questions
-begins with a mark. A cell's question is one line without it. Where the host asks too, the cell's
-question says that it is the cell's.
+One question is open at a time; a question of the other kind may wait for it. A user can tell the
+kinds apart: each line of a host's question begins with a mark, and a cell's question is one line
+without a mark. In a kernel whose host may ask, a cell's question also begins with ``CELL_PREFIX``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from cellblock.render.text import Question
     from cellblock.wire import messages as wire
 
-#: Characters of an answer that reach the cell; the wire carries no more than a frame.
+#: Characters of an answer. Longer ones are cut, since the answer must fit into a frame.
 LONGEST_ANSWER = 1 << 20
-#: Begins a cell's question where the host asks too.
+#: Begins a cell's question in a kernel whose host may ask too.
 CELL_PREFIX = "the cell asks: "
 
 
 class _Question(Struct, frozen=True, eq=False):
-    """A question for the sender of ``cell``, and what gets its answer."""
+    """A question for the front end that sent ``cell``; ``on_answer`` gets the answer."""
 
     cell: Message
     prompt: str
@@ -38,56 +38,62 @@ class _Question(Struct, frozen=True, eq=False):
 
 
 class HostQuestion(Struct, frozen=True, eq=False):
-    """A question of the host's that stands, and the cell whose sender may answer it.
-
-    ``withdraw`` takes the prompt back, and ``answered`` gets what was typed, or stands for that.
-    """
+    """An open question of the host's. JupyterLab's extension may show and answer it too."""
 
     id: str
     asked: Question
+    #: The request of the cell, whose sender may answer.
     cell: Message
+    #: Gets the answer, as it would be typed.
     answered: Callable[[str], None]
+    #: Takes the prompt back.
     withdraw: Callable[[], None]
 
 
 class InputRequests:
-    """Sends ``input_request``, and passes each answer to whoever asked."""
+    """The questions of one kernel. Sends ``input_request`` and passes on the answers."""
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
-        #: Whether cells' questions say that they are.
+        #: Whether cells' questions begin with ``CELL_PREFIX``.
         self.prefix_cells = False
+        #: The question that waits for an answer, and the id of its message.
         self._open: _Question | None = None
         self._id = ""
+        #: Questions that will be sent when the open one is answered.
         self._waiting: list[_Question] = []
 
     def ask_for_cell(
         self, request: wire.InputRequest, cell: Message | None, on_answer: Callable[[str], None]
     ) -> bool:
-        """Ask for ``cell``; return False when it may not ask, or still waits for an answer."""
+        """Put a cell's question. Return False if the cell may not ask, or asks already."""
         prompt = (CELL_PREFIX if self.prefix_cells else "") + gateway.clean_prompt(request.prompt)
         return cell is not None and self._ask(_Question(cell, prompt, on_answer, request.password))
 
     def ask_for_host(
         self, text: str, cell: Message | None, on_answer: Callable[[str], None]
     ) -> Callable[[], None] | None:
-        """Ask for the host; return what cancels the question, None where nobody can be asked."""
+        """Put a question of the host's to the sender of ``cell``.
+
+        Return the function that cancels it, or None if nobody can be asked.
+        """
         if cell is None:
             return None
         question = _Question(cell, text, on_answer, is_hosts=True)
 
         def cancel() -> None:
-            self._waiting = [one for one in self._waiting if one is not question]
+            self._waiting = [waiting for waiting in self._waiting if waiting is not question]
             if self._open is question:
-                self._open, self._id = None, ""
+                self._open = None
+                self._id = ""
                 self._send_next()
 
         return cancel if self._ask(question) else None
 
     def _ask(self, question: _Question) -> bool:
-        """Queue a question; return False where its cell allows none, or one of its kind is open."""
-        asking = (one for one in (self._open, *self._waiting) if one is not None)
-        is_open = any(one.is_hosts is question.is_hosts for one in asking)
+        """Queue a question. Return False if its cell allows none, or one of its kind is there."""
+        others = (other for other in (self._open, *self._waiting) if other is not None)
+        is_open = any(other.is_hosts is question.is_hosts for other in others)
         if is_open or not question.cell.content.get("allow_stdin"):
             return False
         self._waiting.append(question)
@@ -96,27 +102,36 @@ class InputRequests:
 
     def _send_next(self) -> None:
         if self._open is None and self._waiting:
-            self._open = one = self._waiting.pop(0)
-            content = {"prompt": one.prompt, "password": one.password}
-            self._id = self._channels.send("stdin", "input_request", content, one.cell)
+            self._open = question = self._waiting.pop(0)
+            content = {"prompt": question.prompt, "password": question.password}
+            self._id = self._channels.send("stdin", "input_request", content, question.cell)
 
     def on_reply(self, reply: Message) -> None:
-        """Pass an answer on, if it is to the question that stands.
+        """Pass an answer on if it belongs to the open question.
 
-        Other front ends have the key too, so it must come from the one that was asked, and name
-        that question if it names any: jupyter_client names none.
+        Other front ends have the key too. So the answer must come from the connection that was
+        asked. If it names a question, it must be this one; jupyter_client names none.
         """
-        one = self._open
-        if one is None or reply.kind != "input_reply" or reply.identities != one.cell.identities:
+        question = self._open
+        if (
+            question is None
+            or reply.kind != "input_reply"
+            or reply.identities != question.cell.identities
+        ):
             return
-        if reply.parent.get("msg_id", self._id) not in {self._id, one.cell.header.get("msg_id")}:
+        if reply.parent.get("msg_id", self._id) not in {
+            self._id,
+            question.cell.header.get("msg_id"),
+        }:
             return
-        self._open, self._id = None, ""
+        self._open = None
+        self._id = ""
         value = reply.content.get("value")
-        one.on_answer(value[:LONGEST_ANSWER] if isinstance(value, str) else "")
+        question.on_answer(value[:LONGEST_ANSWER] if isinstance(value, str) else "")
         self._send_next()
 
     def cancel(self) -> None:
         """Cancel all questions."""
-        self._open, self._id = None, ""
+        self._open = None
+        self._id = ""
         self._waiting.clear()

@@ -1,6 +1,6 @@
-"""Installing kernelspecs, so that an operator's policy is a kernel in Jupyter's launcher.
+"""``install`` and ``uninstall``: kernelspecs, by which a policy is a kernel in Jupyter's launcher.
 
-The wheel brings two kernelspecs; this writes more like them.
+The wheel has two kernelspecs. This module writes others like them, each for a policy.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 SHIPPED: Final = ("cellblock", "cellblock-data")
 LOGOS: Final = ("logo-32x32.png", "logo-64x64.png", "logo-svg.svg")
 
-#: Entry point of ``provisioner``. jupyter_client hides a kernelspec that names an unknown one.
+#: The entry point of ``provisioner``. jupyter_client hides a kernelspec if it does not know the
+#: provisioner that the kernelspec names.
 PROVISIONER: Final = "cellblock-provisioner"
-#: Subfolder of a kernelspec of ours that holds the one it stands in for.
+#: The subfolder of a kernelspec that has the kernelspec whose name it took.
 DISPLACED: Final = "displaced"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -59,15 +60,15 @@ def kernel_json(
     shared: bool = False,
     warm: bool = False,
 ) -> dict[str, Any]:
-    """Return the kernelspec that starts the kernel under ``policy``, loaded from ``spec``.
+    """Return a kernelspec that starts the kernel under ``policy``, which was loaded from ``spec``.
 
-    ``shared`` says that it is for several users: their own packages, and what Python runs of theirs
-    at its start (``usercustomize``), are left out. With ``warm`` a server has one wait, and finds
-    the kernelspec only if cellblock is installed beside it.
+    ``shared``: the kernelspec is for several users, so Python ignores their own packages and
+    ``usercustomize``. ``warm``: servers keep a kernel of it waiting; they find such a kernelspec
+    only if cellblock is installed beside them. ``allow_unsafe``: an unsafe policy starts without
+    asking the user.
 
-    Without ``allow_unsafe`` the kernel asks its user where that has to be asked for. The
-    interpreter, a policy file and one of inputs are named by absolute paths, so the kernelspec
-    works from any environment's Jupyter.
+    Interpreter, policy file and file of inputs are absolute paths, so the kernelspec works from
+    any environment's Jupyter.
     """
     argv = [sys.executable, "-E", "-P", *["-s"] * shared]
     argv += ["-m", "cellblock", "-f", "{connection_file}"]
@@ -89,7 +90,7 @@ def kernel_json(
 
 
 def named(spec: str) -> str:
-    """Return what a kernel's command calls a policy: a preset, or a file by its absolute path."""
+    """Return a policy as a kernel's command names it: a preset, or a file's absolute path."""
     shipped = spec in KNOWN or spec in FORMER_NAMES
     return spec if shipped else str(Path(spec).expanduser().resolve())
 
@@ -105,14 +106,15 @@ def install(
     displace: bool = False,
     warm: bool | None = None,
 ) -> tuple[str, Path]:
-    """Check the policy and install a kernelspec for it; return its name and folder.
+    """Check a policy and install a kernelspec for it. Return the kernelspec's name and folder.
 
-    It goes into Jupyter's data folder below ``prefix``, or the user's. ``inputs`` is a file of what
-    its cells find in ``inputs``. With ``displace`` it may take another kernel's name; a kernelspec
-    that is in its folder is kept inside. Unless ``warm`` says, a server has one wait where only
-    those of this environment look for kernels there. Raises PolicyError for a policy that can't be
-    loaded, InputError for such a file, CellblockError for a name that is not one, or is that of
-    another kernel.
+    It is installed into Jupyter's data folder below ``prefix``, or the user's for None. ``inputs``
+    is the file whose values cells find in ``inputs``. ``displace``: it may take another kernel's
+    name; a kernelspec in the same folder is kept inside, for ``uninstall``. ``warm``: servers keep
+    a kernel waiting; by default if only servers of this environment look for kernelspecs there.
+
+    Raises PolicyError or InputError for a file that can't be loaded, and CellblockError for a name
+    that is not valid or is another kernel's.
     """
     policy = load(spec, project=Path.cwd(), allow_unsafe=True)
     error = unsafe_error(policy, spec)
@@ -130,7 +132,8 @@ def install(
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs, "warm": warm}
     own["shared"] = prefix is not None
     with tempfile.TemporaryDirectory() as private:
-        folder = Path(private, name)  # its mode, which is copied, lets others in
+        # Not the temporary folder itself: the mode is copied, and others must be able to read it.
+        folder = Path(private, name)
         folder.mkdir()
         content = kernel_json(policy, spec, allow_unsafe=allow_unsafe, **own)
         (folder / "kernel.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
@@ -145,10 +148,10 @@ def install(
 
 
 def uninstall(name: str) -> Path:
-    """Remove a kernelspec that ``install`` wrote; return the folder it was in.
+    """Remove a kernelspec that ``install`` wrote; return its folder.
 
-    One that it stood in for is put back. Raises CellblockError when none of cellblock has that
-    name, and for the two that belong to the package.
+    If it had displaced another kernelspec, that is put back. Raises CellblockError if no kernelspec
+    of cellblock's has this name, and for the two that belong to the package.
     """
     if name in SHIPPED:
         raise CellblockError(f"{name} comes with the package: `pip uninstall cellblock`.")
@@ -168,7 +171,7 @@ def uninstall(name: str) -> Path:
 
 
 def find(name: str) -> KernelSpec | None:
-    """Return the kernelspec that Jupyter finds by that name, if any."""
+    """Return the kernelspec that Jupyter finds by this name, or None."""
     try:
         return KernelSpecManager().get_kernel_spec(name)
     except NoSuchKernel:
@@ -176,42 +179,46 @@ def find(name: str) -> KernelSpec | None:
 
 
 def installed_policies() -> tuple[str, ...]:
-    """Return the policies of the kernels that Jupyter offers, as their commands name them."""
-    found = dict[str, None]()
-    for _, each in sorted(KernelSpecManager().get_all_specs().items()):
-        with contextlib.suppress(SystemExit):  # a kernel that does not start
-            if (options := options_of(each["spec"]["argv"])) is not None:
-                found[options.policy] = None
-    return tuple(found)
+    """Return the policies of all installed kernels of cellblock's, as their commands name them."""
+    policies = dict[str, None]()
+    for _, entry in sorted(KernelSpecManager().get_all_specs().items()):
+        with contextlib.suppress(SystemExit):  # raised for options with which no kernel starts
+            if (options := options_of(entry["spec"]["argv"])) is not None:
+                policies[options.policy] = None
+    return tuple(policies)
 
 
 def default_prefix() -> Path | None:
-    """Return below what Jupyter looks for kernels first: this environment, or None for the user."""
+    """Return the prefix where Jupyter looks first: this environment, or None for the user."""
     return Path(sys.prefix) if prefer_environment_over_user() else None
 
 
 def _is_own(prefix: Path | None) -> bool:
-    """Whether only this environment's servers look for kernelspecs below a prefix."""
+    """Return whether only this environment's servers look for kernelspecs below a prefix."""
     if prefix is None or prefix.resolve() != Path(sys.prefix).resolve():
         return False
     return str(prefix / "share" / "jupyter") not in SYSTEM_JUPYTER_PATH
 
 
 def _folder(name: str, prefix: Path | None) -> Path:
-    """Return where Jupyter installs the kernelspec ``name``."""
+    """Return the folder in which Jupyter installs the kernelspec ``name``."""
     data = jupyter_data_dir() if prefix is None else prefix / "share" / "jupyter"
     return Path(data, "kernels", name)
 
 
-def _keep_displaced(there: Path, made: Path) -> None:
-    """Copy the kernelspec ``there`` into the one being ``made``, or what that had kept already."""
-    if _is_ours_in(there):
-        there /= DISPLACED
-    if (there / "kernel.json").is_file():
-        shutil.copytree(there, made / DISPLACED)
+def _keep_displaced(installed: Path, new: Path) -> None:
+    """Copy the kernelspec in the folder ``installed`` into that of the ``new`` one.
+
+    If the former is cellblock's own, copy the kernelspec that it had displaced instead.
+    """
+    if _is_ours_in(installed):
+        installed /= DISPLACED
+    if (installed / "kernel.json").is_file():
+        shutil.copytree(installed, new / DISPLACED)
 
 
 def _is_ours_in(folder: Path) -> bool:
+    """Return whether the kernelspec in a folder starts cellblock."""
     try:
         return _starts_cellblock(KernelSpec.from_resource_dir(str(folder)))
     except (OSError, ValueError, TraitError):
@@ -223,6 +230,7 @@ def _starts_cellblock(spec: KernelSpec) -> bool:
 
 
 def _refuse_name(name: str, *, displace: bool) -> None:
+    """Raise CellblockError for a name that a new kernelspec may not have."""
     if not _NAME.fullmatch(name):
         raise CellblockError(
             f"{name!r} can't name a kernel: use a to z, digits, dot, dash and underscore (--name)."
@@ -234,13 +242,13 @@ def _refuse_name(name: str, *, displace: bool) -> None:
 
 
 def _is_ours(name: str) -> bool | None:
-    """Return whether the kernelspec of that name starts cellblock; None when there is none."""
+    """Return whether the kernelspec of this name starts cellblock; None if there is none."""
     spec = find(name)
     return None if spec is None else _starts_cellblock(spec)
 
 
 def _logos(shipped: str) -> list[Path]:
-    """Return the logos of a shipped kernelspec, or none where it is not installed."""
+    """Return the logos of a shipped kernelspec; none if it is not installed."""
     spec = find(shipped)
     logos = [] if spec is None else [Path(spec.resource_dir, logo) for logo in LOGOS]
     return [logo for logo in logos if logo.is_file()]

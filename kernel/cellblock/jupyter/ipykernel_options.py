@@ -1,21 +1,22 @@
-"""What ipykernel's own options ask for on this kernel's command line.
+"""``read``: reads ipykernel's own options on the kernel's command line.
 
-Jupyter's tools start a kernel with options of ipykernel's: nbclient keeps its history off the disk,
-testbook sets how long cells behind an error are refused, people set traits of IPython's shell.
-``read`` sorts them by who can do what they ask for:
+Jupyter's tools start kernels with such options: nbclient keeps the history off the disk, testbook
+sets for how long cells behind an error are aborted, and users set traits of IPython's shell.
+``read`` sorts the options by who carries them out:
 
-- the host: history, and how cells behind an error are refused;
-- the guest: traits of IPython's shell, and of what belongs to that (``wire.messages.Launch``);
-- cells: what runs code, as ``--ext`` or ``exec_lines``, becomes cells that run first. They are
-  checked like any other, so a command line lets in nothing that a notebook could not;
-- nobody: what is about parts of ipykernel that are not here, said in one line where it may matter.
+- the host: history, and the time in which cells behind an error are aborted
+- the guest: traits of IPython's shell and its parts (``wire.messages.Launch``)
+- cells: options that run code, such as ``--ext`` or ``exec_lines``, become cells that run first.
+  They are checked like all cells, so a command line can do no more than a notebook
+- nobody: options about parts of ipykernel that do not exist here. A line on stderr names them if
+  they may matter
 
-What would move the sockets or change the key ends the start: the connection file alone says who may
-speak to a kernel.
+An option that would move the sockets or change the key ends the start: only the connection file
+says who may speak to a kernel.
 
-Options are read as ipykernel reads them, by the parser of traitlets and ipykernel's names. Their
-import takes as long as a kernel's start, so it is done for the options alone that need it: a word
-``--Class.trait=value`` says all by itself, unless its class is ipykernel's application.
+Options are parsed as ipykernel does it, with traitlets' parser and ipykernel's aliases. Importing
+these takes as long as a kernel's start. So that is done only for options that need it: a word
+``--Class.trait=value`` needs no parser, unless the class is ipykernel's application.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     #: Values by trait, by class.
     Sections = dict[str, dict[str, Any]]
 
-#: ``--Class.trait=value``: all that traitlets' parser takes without an alias or a flag.
+#: ``--Class.trait=value``, the only form that traitlets' parser knows beside aliases and flags.
 _TRAIT = re.compile(r"--([A-Za-z]\w*)\.(\w+)=(.*)", re.DOTALL)
-#: Classes of ipykernel's application: sections for one are for the application.
+#: The classes that ipykernel's application consists of. Traits of these are the application's.
 _APPLICATION = (
     "Application", "BaseIPythonApplication", "ConnectionFileMixin", "IPKernelApp",
     "InteractiveShellApp",
@@ -42,27 +43,28 @@ _APPLICATION = (
 _KERNEL = ("IPythonKernel", "Kernel")
 _HISTORY = ("HistoryAccessor", "HistoryAccessorBase", "HistoryManager")
 _SESSION = "Session"
-#: Traits of the application's that only decide how ipykernel logs and prints where it was started,
-#: or that say the same as the kernel's start does anyhow.
+#: Traits of the application that only decide how ipykernel logs and prints on the terminal, or that
+#: repeat what this kernel knows from its start.
 _COSMETIC = (
     "interrupt", "log_datefmt", "log_format", "log_level", "logging_config", "no_stderr",
     "no_stdout", "parent_appname", "parent_handle", "quiet", "show_config", "show_config_json",
     "verbose_crash",
 )  # fmt: skip
-#: Traits that say where the kernel listens, and with which key messages are signed.
+#: Traits of the application that say where the kernel listens.
 _CONNECTION = (
     "control_port", "hb_port", "iopub_port", "ip", "shell_port", "stdin_port", "transport",
 )  # fmt: skip
+#: Traits that say with which key messages are signed.
 _KEY = ("key", "keyfile", "signature_scheme")
-#: Traits of the shell that IPython reads only while it makes one: each with the magic that does the
-#: same later. Of a trait that is on or off, only on needs one.
+#: Traits that IPython reads only while it makes a shell, each with the magic that does the same
+#: later. A trait that is on or off needs one only for on.
 _BY_MAGIC = {
     "logappend": "%logstart {} append",
     "logfile": "%logstart {}",
     "pdb": "%pdb on",
     "xmode": "%xmode {}",
 }
-#: Traits of the application that run code, in the order in which IPython runs it, as cells.
+#: Traits of the application that run code, in IPython's order, each with the cell that does it.
 _CODE = {
     "gui": "%gui {}",
     "matplotlib": "%matplotlib {}",
@@ -79,11 +81,11 @@ _SHELLS = ("InteractiveShell", "ZMQInteractiveShell")
 
 
 class OptionsError(ValueError):
-    """Options that ipykernel does not take either, or that can't be had here; says why."""
+    """An option that ipykernel does not know either, or that can't be carried out here."""
 
 
 class IPKernelOptions:
-    """What is asked for by options of ipykernel's, by who does it."""
+    """ipykernel's options on a command line, sorted by who carries them out."""
 
     __slots__ = (
         "abort_seconds", "cells", "connection", "keeps_history", "searches_folder", "shell",
@@ -91,23 +93,23 @@ class IPKernelOptions:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        #: Seconds after an error in which cells that arrive are refused; None where not said.
+        #: Seconds after an error in which cells that arrive are aborted; None for the default.
         self.abort_seconds: float | None = None
         #: Cells that run before any other: the option that asks for each, and its source.
         self.cells: list[tuple[str, str]] = []
-        #: What the connection file must say, by its key there, and the option that said so.
+        #: The values that the connection file must have, by their keys, each with its option.
         self.connection: dict[str, tuple[str, Any]] = {}
         #: Whether history is kept on disk.
         self.keeps_history = True
-        #: Whether cells import what lies in the folder that they run in.
+        #: Whether cells import modules from the folder that they run in.
         self.searches_folder = True
         #: Traits for the guest's shell.
         self.shell: Sections = {}
-        #: Options that nothing here is done about.
+        #: Options without effect here.
         self.unused: list[str] = []
 
     def why_not(self, connection: Mapping[str, Any]) -> str:
-        """Return why the kernel can't start by a connection file; empty where it can."""
+        """Return why the kernel can't start with this connection file; empty if it can."""
         for name, (option, value) in self.connection.items():
             if str(connection.get(name)) != str(value):
                 return (
@@ -118,29 +120,30 @@ class IPKernelOptions:
 
 
 def read(words: list[str]) -> IPKernelOptions:
-    """Return what ``words`` of a command line ask for.
+    """Return the options in these words of a command line.
 
-    Raises ``OptionsError`` for a word that ipykernel does not know, and for one that can't be had.
+    Raises ``OptionsError`` for an option that ipykernel does not know, or that can't be carried
+    out here.
     """
-    found = IPKernelOptions()
+    options = IPKernelOptions()
     sections: Sections = {}
     difficult: list[str] = []
     for word in words:
-        said = _TRAIT.fullmatch(word)
-        if said is None or (said[1] in _APPLICATION and said[2] not in _COSMETIC) or difficult:
+        match = _TRAIT.fullmatch(word)
+        if match is None or (match[1] in _APPLICATION and match[2] not in _COSMETIC) or difficult:
             difficult.append(word)
         else:
-            _add(sections.setdefault(said[1], {}), said[2], said[3])
+            _add(sections.setdefault(match[1], {}), match[2], match[3])
     if difficult:
         for name, section in _parsed(difficult).items():
             sections.setdefault(name, {}).update(section)
     for name, section in sections.items():
-        _sort(found, name, section)
-    return found
+        _sort(options, name, section)
+    return options
 
 
 def _add(section: dict[str, Any], trait: str, value: str) -> None:
-    """Note a value; of one trait given several times, all of them, for a trait that is a list."""
+    """Add a trait's value. If the trait is given several times, its values become a list."""
     if trait not in section:
         section[trait] = value
     elif isinstance(section[trait], list):
@@ -150,9 +153,9 @@ def _add(section: dict[str, Any], trait: str, value: str) -> None:
 
 
 def _parsed(words: list[str]) -> Sections:
-    """Return what the parser of traitlets makes of ``words``, by ipykernel's aliases and flags.
+    """Parse ``words`` with traitlets' parser and ipykernel's aliases and flags.
 
-    The application's traits have their own types; others are text, as they were given.
+    Values of the application's traits have their types; others are text, as they were given.
     """
     from ipykernel.kernelapp import IPKernelApp, kernel_aliases, kernel_flags  # noqa: PLC0415 - slow
     from traitlets import TraitError  # noqa: PLC0415 - slow
@@ -163,16 +166,16 @@ def _parsed(words: list[str]) -> Sections:
         KVArgParseConfigLoader,
     )
 
-    classes = [one for one in IPKernelApp.mro() if issubclass(one, Configurable)]
+    classes = [cls for cls in IPKernelApp.mro() if issubclass(cls, Configurable)]
     options: Any = {"aliases": dict(kernel_aliases), "flags": dict(kernel_flags)}
     loader: Any = KVArgParseConfigLoader(list(words), classes=classes, **options)
-    said = io.StringIO()  # it says how it is used, which is not how this kernel is
+    usage = io.StringIO()  # dropped, since this kernel's usage is another
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(usage), contextlib.redirect_stdout(usage):
             config: dict[str, Any] = dict(loader.load_config())
     except (SystemExit, ArgumentError, TraitError) as error:
-        why = str(error) if not isinstance(error, SystemExit) else ""
-        raise OptionsError(why or _unknown(words, (*kernel_aliases, *kernel_flags))) from None
+        problem = str(error) if not isinstance(error, SystemExit) else ""
+        raise OptionsError(problem or _unknown(words, (*kernel_aliases, *kernel_flags))) from None
     if loader.extra_args:
         raise OptionsError(f"unknown argument {loader.extra_args[0]!r}")
     sections: Sections = {"IPKernelApp": {}}
@@ -180,7 +183,8 @@ def _parsed(words: list[str]) -> Sections:
     for name, section in config.items():
         if not isinstance(section, dict):
             raise OptionsError(f"unknown argument {f'--{name}'!r}")
-        # A class's own section counts for more than that of a class which it is made of.
+        # All sections of the application's classes become one. A value for IPKernelApp itself wins
+        # over a value for one of its base classes.
         place = "IPKernelApp" if name in _APPLICATION else name
         for trait, value in section.items():
             if place == "IPKernelApp" and trait in traits and isinstance(value, DeferredConfig):
@@ -190,28 +194,29 @@ def _parsed(words: list[str]) -> Sections:
     return sections
 
 
-def _unknown(words: list[str], known: tuple[str, ...]) -> str:
-    """Return which of ``words`` the parser did not take."""
+def _unknown(words: list[str], names: tuple[str, ...]) -> str:
+    """Return which of ``words`` the parser refused, as a text for the error."""
     for word in words:
         name = word.partition("=")[0].lstrip("-")
-        if word.startswith("-") and name not in known and "." not in name:
+        if word.startswith("-") and name not in names and "." not in name:
             return f"unknown argument {word.partition('=')[0]!r}"
     return f"arguments that need a value, or take none: {' '.join(words)}"
 
 
-def _sort(found: IPKernelOptions, name: str, section: dict[str, Any]) -> None:
-    """Put the traits of one class where they belong."""
+def _sort(options: IPKernelOptions, name: str, section: dict[str, Any]) -> None:
+    """Sort the traits of one class into the options."""
     if name in _APPLICATION:
-        _sort_application(found, section)
+        _sort_application(options, section)
         return
     for trait, value in section.items():
         option = f"--{name}.{trait}"
         if name in _KERNEL and trait == "stop_on_error_timeout":
-            found.abort_seconds = _seconds(option, value)
+            options.abort_seconds = _seconds(option, value)
         elif name in _HISTORY and trait in {"enabled", "hist_file"}:
-            # Whichever file is named: a guest writes none, and the host writes where it does.
+            # Any other file of history means none: the guest writes no history, and the host
+            # writes only to its own file.
             if trait == "hist_file" or str(value).lower() in {"false", "0"}:
-                found.keeps_history = False
+                options.keeps_history = False
         elif name == _SESSION and trait in _KEY:
             raise OptionsError(
                 f"{option}: the connection file alone says with which key messages are signed. "
@@ -219,36 +224,38 @@ def _sort(found: IPKernelOptions, name: str, section: dict[str, Any]) -> None:
             )
         elif name in _SHELLS and trait in _BY_MAGIC:
             if str(value).lower() not in {"false", "0", ""}:
-                found.cells.append((f"{option}={value}", _BY_MAGIC[trait].format(value)))
+                options.cells.append((f"{option}={value}", _BY_MAGIC[trait].format(value)))
         elif name in {*_KERNEL, *_HISTORY, _SESSION, "ProfileDir"}:
-            found.unused.append(option)
+            options.unused.append(option)
         else:
-            found.shell.setdefault(name, {})[trait] = value
+            options.shell.setdefault(name, {})[trait] = value
 
 
 def _seconds(option: str, value: Any) -> float:
+    """Return an option's value as seconds. Raises ``OptionsError``."""
     try:
         return float(value)
     except ValueError:
         raise OptionsError(f"{option}: {value!r} is not a number of seconds") from None
 
 
-def _sort_application(found: IPKernelOptions, section: dict[str, Any]) -> None:
-    """Put the traits of ipykernel's application where they belong."""
+def _sort_application(options: IPKernelOptions, section: dict[str, Any]) -> None:
+    """Sort the traits of ipykernel's application into the options."""
     rest = dict(section)
-    # Code runs in IPython's order: charts, extensions, lines, files, then what was given by itself.
+    # ``_CODE`` has IPython's order: charts, extensions, lines, files, then a file, code or module
+    # given on its own.
     only_names = rest.pop("pylab_import_all", None) is False
     for trait, source in _CODE.items():
         value = rest.pop(trait, None)
-        for one in [value] if isinstance(value, str) else value or ():
-            # "auto" is the flag without a value.
-            text = source.format("" if one == "auto" else one).rstrip()
+        for entry in [value] if isinstance(value, str) else value or ():
+            # "auto" stands for a flag without a value, such as ``--matplotlib``.
+            text = source.format("" if entry == "auto" else entry).rstrip()
             if trait == "pylab" and only_names:
                 text += " --no-import-all"
-            found.cells.append((f"--InteractiveShellApp.{trait}={one}", text))
+            options.cells.append((f"--InteractiveShellApp.{trait}={entry}", text))
     if rest.pop("ignore_cwd", False):
-        found.searches_folder = False
+        options.searches_folder = False
     for trait in _CONNECTION:
         if trait in rest:
-            found.connection[trait] = f"--IPKernelApp.{trait}", rest.pop(trait)
-    found.unused += [f"--IPKernelApp.{trait}" for trait in rest if trait not in _COSMETIC]
+            options.connection[trait] = f"--IPKernelApp.{trait}", rest.pop(trait)
+    options.unused += [f"--IPKernelApp.{trait}" for trait in rest if trait not in _COSMETIC]

@@ -1,8 +1,14 @@
-"""The kernel: Jupyter's requests in their order, over one session.
+"""``Kernel``: answers Jupyter's requests, in their order, over one session.
 
-Shell requests are answered one at a time, as they came, and those of each subshell (JEP 91) beside
-them. The control channel answers at once, whatever runs; no cell enters there. No debugger is
-offered.
+Each shell answers its requests one at a time, in the order in which they came. There is the main
+shell and, beside it, a shell for each subshell (JEP 91):
+
+    _on_shell ──► Shell.queue ──► _answer_queued: status busy, handler ──► _finish: status idle
+                                                     │                        ▲
+                                                     └── session ── reply ────┘
+
+A handler may answer at once, or when the session calls back. The control channel is answered at
+once, whatever runs. Cells are not accepted there, and no debugger is offered.
 """
 
 from __future__ import annotations
@@ -48,52 +54,63 @@ if TYPE_CHECKING:
     from cellblock.render.text import Question
     from cellblock.wire import messages as wire
 
-#: Seconds after the last reply before history is written: not while cells come one by one.
+#: Seconds between the last reply and writing the history, so that it is not written between cells
+#: that come one by one.
 IDLE_WRITE = 0.5
-#: Seconds that the first cell waits for a subscriber; libzmq tries again within a fifth of one.
+#: Seconds that the first cell waits for a subscriber. libzmq connects again within 0.2 s.
 SUBSCRIBER_WAIT = 0.5
-#: Seconds in which nobody reads an error and runs another cell knowing of it.
+#: Seconds after an error. A cell that arrives within them was sent by a front end, or a user, that
+#: did not know of the error yet.
 ABORT_WINDOW = 0.1
-#: User expressions that are answered, characters of a name, and of all texts.
+#: User expressions of one request that are answered.
 MOST_EXPRESSIONS = 100
+#: Characters of an expression's name.
 LONGEST_NAME = 1_000
+#: Characters of all expressions of one request.
 LONGEST_EXPRESSIONS = 400_000
 
 
 SUBSHELL_REQUESTS = frozenset(
     {"create_subshell_request", "delete_subshell_request", "list_subshell_request"}
 )
-#: Said where a message names a subshell that is not there, below what ipykernel says.
+#: Added to ipykernel's words for a message that names an unknown subshell.
 NO_SUBSHELL = "make one by a create_subshell_request on control"
-#: Subshells that there may be: each may hold some output back.
+#: Subshells that may exist at once: each may hold outputs in the host's memory.
 MOST_SUBSHELLS = 10
-#: What a subshell takes; everything else that names one is answered by the main shell.
 _COMMS = frozenset({"comm_open", "comm_msg", "comm_close"})
+#: The messages that a subshell takes. The main shell answers others that name a subshell.
 _BESIDE = _COMMS | {"execute_request"}
 
 
 class Shell:
-    """Requests of the main shell, or of one subshell: one at a time, as they came.
+    """The queue of the main shell or of one subshell, and the request that it answers.
 
-    ``number`` is what the guest knows it by; 0 is the main shell.
+    ``number`` is the guest's number for the shell; 0 is the main shell.
     """
 
     def __init__(self, number: int, outputs: Outputs) -> None:
-        self.number, self.outputs = number, outputs
+        self.number = number
+        self.outputs = outputs
         self.queue: deque[Message] = deque()
         #: The request that is being answered.
         self.current: Message | None = None
-        #: The front end's id of the cell that failed last, and until when cells behind it arrive.
+        #: The front end's id of the cell that failed last.
         self.failed_cell: object = None
+        #: Until when cells that arrive may have been sent before the failure was seen, in
+        #: ``time.monotonic()``.
         self.abort_until = 0.0
-        #: Nobody sends it anything any more.
+        #: Whether a front end has deleted the subshell. It stays until its request has ended.
         self.is_deleted = False
-        #: No thread of the guest's: it takes comm messages while the main shell's cell awaits.
+        #: Whether this is no subshell of a front end's, but the shell that takes comm messages
+        #: while the main shell's cell awaits. The guest has no thread for it.
         self.is_beside = False
 
 
 class Kernel(Front):
-    """Answers requests and keeps their order; the session decides about cells."""
+    """The front of a Jupyter kernel. Keeps the order of requests; the session decides about cells.
+
+    Made by ``assembly``, which sets ``session`` when there is one.
+    """
 
     history: History
     session: Session | None
@@ -115,27 +132,31 @@ class Kernel(Front):
         super().__init__(outputs, views, audit, history)
         self.input_requests = InputRequests(self.channels)
         self.consult = self.consulted
-        #: Speaks with extensions of front ends, from the first that opens a comm for that.
+        #: Handles the comms of JupyterLab's extension; None until a front end opens one.
         self.lab: Lab | None = None
-        #: The question of the host's that stands, and how many there were.
+        #: The host's question that waits for an answer.
         self.question: HostQuestion | None = None
-        self._asked = 0
+        #: How many questions there were, for their ids.
+        self._question_count = 0
         self._main = Shell(0, outputs)
-        #: All by number, those that are deleted and still run something too; how many there were.
+        #: All shells by number, including deleted ones that still run a request.
         self._shells = {0: self._main}
+        #: How many subshells were made, for their numbers.
         self._made_subshells = 0
-        #: Subshells by the id that front ends know each by.
+        #: Subshells by the front ends' id for each.
         self._subshells: dict[str, Shell] = {}
         #: When the first cell runs even if nobody has subscribed to iopub.
         self._subscriber_deadline: float | None = None
+        #: The timer that writes the history.
         self._history_due: Timer | None = None
-        #: Seconds after an error in which cells that arrive are refused.
+        #: Seconds after an error in which cells that arrive are aborted.
         self.abort_window = ABORT_WINDOW
-        #: What asked for cells that the kernel sent itself, by the id of the message.
+        #: The option behind each cell that the kernel itself queued, by the message's id.
         self._first: dict[str, str] = {}
-        #: Whether who shut it down starts another one in its place.
+        #: Whether the kernel is shut down for a restart: another one starts in its place.
         self.restarts = False
-        self._shell = {
+        #: The handlers of shell requests.
+        self._handlers = {
             "kernel_info_request": self._kernel_info,
             "execute_request": self._execute,
             "complete_request": self._complete,
@@ -149,8 +170,9 @@ class Kernel(Front):
             "comm_close": self._comm,
             "shutdown_request": self._shutdown,
         }
-        # iopub first: who subscribes and asks at once is greeted before it is answered. Control
-        # before shell: an interrupt must not hit a cell that was sent after it.
+        # The loop calls back in this order. iopub first: a front end that subscribes and sends a
+        # request at once is greeted before it is answered. Control before shell: an interrupt must
+        # not hit a cell that was sent after it.
         reactor.watch(sockets["iopub"], self._on_iopub)
         reactor.watch(sockets["control"], self._on_control)
         reactor.watch(sockets["shell"], self._on_shell)
@@ -161,7 +183,7 @@ class Kernel(Front):
 
     def _on_iopub(self) -> None:
         self.channels.greet()
-        self._answer_all()
+        self._answer_all()  # a cell may have waited for a subscriber
 
     def _on_stdin(self) -> None:
         for message in self.channels.receive("stdin"):
@@ -174,7 +196,7 @@ class Kernel(Front):
         self._answer_all()
 
     def _take_arrived(self) -> list[Message]:
-        """Put what has arrived on shell into the queue of each one's shell; return it."""
+        """Queue the messages that have arrived on the shell socket; return them."""
         arrived = self.channels.receive("shell")
         for message in arrived:
             if message.kind not in _COMMS or not self._is_for_lab(message):
@@ -182,9 +204,10 @@ class Kernel(Front):
         return arrived
 
     def _is_for_lab(self, message: Message) -> bool:
-        """Return whether a comm message is for the host itself; it is answered at once, then.
+        """Return whether a comm message is for the host itself; if so, answer it.
 
-        Whatever runs: a cell may wait for the answer. What has to come after it waits for its turn.
+        It is answered at once, whatever runs, since a cell may wait for the answer. Only requests
+        that act like cells are queued.
         """
         if self.lab is None:
             if message.kind != "comm_open" or message.content.get("target_name") != LAB_TARGET:
@@ -201,53 +224,55 @@ class Kernel(Front):
         self.lab.receive(message)
         self.channels.status("idle", message)
         if self._main.current is not None:
-            # Front ends keep one status for a kernel: that idle would say that the cell has ended.
+            # Front ends keep one status for a kernel, and would take the idle for the cell's end.
             self.channels.status("busy", self._main.current)
         return True
 
     def _shell_of(self, message: Message) -> Shell:
-        """Return the shell that is to answer a message."""
-        named = message.header.get("subshell_id")
-        found = self._subshells.get(named) if isinstance(named, str) else None
-        if found is not None and message.kind in _BESIDE:
-            return found
+        """Return the shell that answers a message."""
+        name = message.header.get("subshell_id")
+        subshell = self._subshells.get(name) if isinstance(name, str) else None
+        if subshell is not None and message.kind in _BESIDE:
+            return subshell
         return self._beside_main() if self._goes_beside(message) else self._main
 
     def _goes_beside(self, message: Message) -> bool:
-        """Return whether a message is for the main shell's cell, which awaits: its turn is now.
+        """Return whether a comm message may be answered while the main shell's cell runs.
 
-        It overtakes cells that are queued, as under ipykernel: they wait for the running one, and
-        that may wait for this message.
+        It may while the cell awaits. It overtakes queued cells, as under ipykernel: these wait for
+        the running cell, which may wait for this message.
         """
         if message.kind not in _COMMS or self.session is None or not self.session.awaits:
             return False
-        if self.lab is not None and self.lab.has(message):  # it has come here to take its turn
-            return False
-        # Where users approve, what was approved for the cell would be allowed to the handler.
+        if self.lab is not None and self.lab.has(message):
+            return False  # ``_is_for_lab`` queued it to take its turn
+        # Not where users approve: what they approved for the cell would be allowed to the handler.
         return self._offers_subshells
 
     def _beside_main(self) -> Shell:
-        found = next((shell for shell in self._shells.values() if shell.is_beside), None)
-        if found is None:
+        """Return the shell for comm messages beside the main shell's cell; make it if needed."""
+        beside = next((shell for shell in self._shells.values() if shell.is_beside), None)
+        if beside is None:
             self._made_subshells += 1
-            found = Shell(self._made_subshells, self.outputs.beside())
-            found.is_beside = True
-            self._shells[found.number] = found
-        return found
+            beside = Shell(self._made_subshells, self.outputs.beside())
+            beside.is_beside = True
+            self._shells[beside.number] = beside
+        return beside
 
     def on_awaits(self) -> None:
-        """Have comm messages taken up that came before the running cell began to await."""
-        waiting, self._main.queue = self._main.queue, deque()
+        """Answer the comm messages that came before the running cell began to await."""
+        waiting = self._main.queue
+        self._main.queue = deque()
         for message in waiting:
             shell = self._beside_main() if self._goes_beside(message) else self._main
             shell.queue.append(message)
         self._reactor.call_later(0, self._answer_all)
 
     def _on_control(self) -> None:
-        """Answer what control needs, and nothing else.
+        """Answer the requests on control: kernel info, interrupts, shutdown, subshells.
 
-        No busy and idle here: front ends keep one status for a kernel, and an idle that answers
-        an interrupt would say that the running cell has ended.
+        Without statuses: front ends keep one status for a kernel, and would take the idle after an
+        interrupt for the end of the running cell.
         """
         for message in self.channels.receive("control"):
             content: dict[str, Any] = {"status": "ok"}
@@ -277,9 +302,9 @@ class Kernel(Front):
         return messages.kernel_info(subshells=self._offers_subshells)
 
     def _answer_about_subshells(self, message: Message) -> None:
-        """Make, delete or list subshells; with a status, as under ipykernel."""
+        """Make, delete or list subshells; with statuses, as under ipykernel."""
         self.channels.status("busy", message)
-        content, named = dict[str, Any](), message.content.get("subshell_id")
+        content, name = dict[str, Any](), message.content.get("subshell_id")
         match message.kind:
             case "list_subshell_request":
                 content["subshell_id"] = list(self._subshells)
@@ -287,22 +312,27 @@ class Kernel(Front):
                 content["subshell_id"] = self._create_subshell()
             case "create_subshell_request":
                 content = _error("TooManySubshells", f"there are {MOST_SUBSHELLS}: delete one")
-            case _ if isinstance(named, str) and named in self._subshells:
-                self._delete_subshell(named)
+            case _ if isinstance(name, str) and name in self._subshells:
+                self._delete_subshell(name)
             case _:
-                content = _unknown_subshell(named)
+                content = _unknown_subshell(name)
         self.channels.reply("control", {"status": "ok"} | content, message)
         self.channels.status("idle", message)
 
     def _create_subshell(self) -> str:
+        """Make a subshell; return its id."""
         self._made_subshells += 1
-        name, shell = str(uuid.uuid4()), Shell(self._made_subshells, self.outputs.beside())
+        name = str(uuid.uuid4())
+        shell = Shell(self._made_subshells, self.outputs.beside())
         self._subshells[name] = self._shells[shell.number] = shell
         self._tell_subshells()
         return name
 
     def _delete_subshell(self, name: str) -> None:
-        """Delete a subshell, once what it runs has ended; what waits for it is aborted."""
+        """Delete a subshell when its request has ended; abort its queued cells.
+
+        The main shell answers its other queued requests.
+        """
         shell = self._subshells.pop(name)
         shell.is_deleted = True
         self._abort_queued(shell)
@@ -316,12 +346,13 @@ class Kernel(Front):
         self._tell_subshells()
 
     def _tell_subshells(self) -> None:
+        """Tell the session the numbers of the subshells, without the main shell."""
         if self.session is not None:
-            told = [one.number for one in self._shells.values() if not one.is_beside]
-            self.session.have_subshells(tuple(told)[1:])
+            numbers = [shell.number for shell in self._shells.values() if not shell.is_beside]
+            self.session.have_subshells(tuple(numbers)[1:])
 
     def outputs_of(self, subshell: int) -> Outputs:
-        """Return what shows the outputs of a shell: those of one that is no more are the main's."""
+        """Return the ``Outputs`` of a subshell, or the main shell's if that subshell is gone."""
         return self._shells.get(subshell, self._main).outputs
 
     # --- shell: one at a time -----------------------------------------------------------------
@@ -331,12 +362,13 @@ class Kernel(Front):
             self._answer_queued(shell)
 
     def _answer_queued(self, shell: Shell) -> None:
+        """Handle queued requests until one is being answered, or must wait for a subscriber."""
         while shell.queue and shell.current is None and self._has_audience(shell.queue[0]):
             message = shell.queue.popleft()
             self.channels.status("busy", message)
             shell.current = message
             try:
-                handler = self._shell.get(message.kind)
+                handler = self._handlers.get(message.kind)
                 if handler is None:
                     self.channels.not_offered("shell", message)
                     self._finish(shell)
@@ -344,7 +376,8 @@ class Kernel(Front):
                     handler(message, shell)
             except Exception as exc:  # noqa: BLE001 - a fault of ours costs one request, not a kernel
                 traceback.print_exception(exc)
-                if shell.current is message:  # nothing of it reached a guest
+                if shell.current is message:
+                    # The request did not reach a guest, so nothing else will answer it.
                     error = _error(type(exc).__name__, str(exc))
                     count = {"execution_count": self.execution_count}
                     self.channels.reply("shell", error | count, message)
@@ -353,10 +386,11 @@ class Kernel(Front):
                     self._finish(shell)
 
     def _has_audience(self, message: Message) -> bool:
-        """Return whether to run this request now; a cell waits a moment for a subscriber.
+        """Return whether to handle this request now: the first cell waits for a subscriber.
 
-        A front end that was there before the kernel reconnects each of its sockets at its own
-        time; it would wait for ever for outputs that were sent before it subscribed.
+        A front end that was there before the kernel connects each of its sockets in its own time.
+        It would never get outputs that were published before it had subscribed. The wait ends after
+        ``SUBSCRIBER_WAIT`` seconds.
         """
         if self.channels.has_greeted or message.kind != "execute_request":
             return True
@@ -373,7 +407,9 @@ class Kernel(Front):
         self._finish(shell)
 
     def _finish(self, shell: Shell) -> None:
-        message, shell.current = shell.current, None
+        """End a shell's request with the status idle; the next one is handled from the loop."""
+        message = shell.current
+        shell.current = None
         self.channels.status("idle", message)
         if shell.is_beside and self._main.current is not None:
             self.channels.status("busy", self._main.current)  # as in ``_is_for_lab``
@@ -401,19 +437,20 @@ class Kernel(Front):
 
     # --- cells --------------------------------------------------------------------------------
 
-    def heed(self, asked: IPKernelOptions) -> None:
-        """Do what options of ipykernel's ask of requests; say which ask for nothing here."""
-        if asked.abort_seconds is not None:
-            self.abort_window = asked.abort_seconds
-        if asked.unused:
-            what = "these options are for parts of ipykernel that are not here"
-            sys.stderr.write(f"cellblock: {what}: {', '.join(asked.unused)}\n")
+    def heed(self, options: IPKernelOptions) -> None:
+        """Apply ipykernel's options about requests; name the options without effect on stderr."""
+        if options.abort_seconds is not None:
+            self.abort_window = options.abort_seconds
+        if options.unused:
+            reason = "these options are for parts of ipykernel that are not here"
+            sys.stderr.write(f"cellblock: {reason}: {', '.join(options.unused)}\n")
 
     def run_first(self, cells: Sequence[tuple[str, str]]) -> None:
-        """Run cells before any that a front end sends: what asks for each, and its source.
+        """Run cells before any that a front end sends.
 
-        They go the way of every cell. What they print is shown nowhere, as under ipykernel; one
-        that fails is told of where the kernel was started, and above the first cell's output.
+        ``cells`` has for each the option that asks for it, and its source. They are decided about
+        like all cells. Their output is not shown, as under ipykernel. If one fails, that is said on
+        stderr and above the first cell's output.
         """
         for option, source in cells:
             number = uuid.uuid4().hex
@@ -422,15 +459,17 @@ class Kernel(Front):
             self._main.queue.append(Message.own("execute_request", number, content))
         self._reactor.call_later(0, self._answer_all)
 
-    def _say_first_failed(self, option: str, content: dict[str, Any]) -> None:
-        said = f"{option} failed: {content.get('ename')}: {content.get('evalue')}"
-        sys.stderr.write(f"cellblock: {said}\n")
-        self.views.notice = "; and ".join(filter(None, (self.views.notice, f"says: {said}")))
+    def _report_first(self, option: str, content: dict[str, Any]) -> None:
+        """Report the failure of a cell that an option asked for."""
+        line = f"{option} failed: {content.get('ename')}: {content.get('evalue')}"
+        sys.stderr.write(f"cellblock: {line}\n")
+        self.views.notice = "; and ".join(filter(None, (self.views.notice, f"says: {line}")))
 
     def _execute(self, message: Message, shell: Shell) -> None:
-        named = message.header.get("subshell_id")
-        if shell is self._main and named is not None:
-            error = _unknown_subshell(named)
+        name = message.header.get("subshell_id")
+        if shell is self._main and name is not None:
+            # Cells are not run in another shell than the one that they name.
+            error = _unknown_subshell(name)
             self.channels.publish("error", error, message)
             count = {"execution_count": self.execution_count}
             self.channels.reply("shell", error | count, message)
@@ -446,7 +485,10 @@ class Kernel(Front):
     def end_cell(
         self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
-        """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
+        """Answer a cell; with ``abort``, abort the cells queued behind it in its shell.
+
+        The reply may wait for messages about captured output (``CaptureEchoes``).
+        """
         shell = self._shells[cell.request.subshell]
         if self.lab is not None:
             self.lab.on_cell(cell, ended=True)
@@ -462,16 +504,17 @@ class Kernel(Front):
     def _answer_cell(
         self, shell: Shell, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
+        """Send the reply to a cell, and abort the cells behind it if it failed."""
         message = shell.current
         if abort:
-            # Before the reply: who has read that sends the next cell knowing of the failure.
+            # Take these before the reply: cells that are sent after it are meant to run.
             while self._take_arrived():
                 pass
         if message is not None:
             if message.identities:
                 self.channels.reply("shell", content, message, metadata=metadata)
             elif content["status"] == "error":
-                self._say_first_failed(self._first[message.header["msg_id"]], content)
+                self._report_first(self._first[message.header["msg_id"]], content)
             if abort:
                 shell.failed_cell = message.metadata.get("cellId")
                 shell.abort_until = time.monotonic() + self.abort_window
@@ -484,7 +527,10 @@ class Kernel(Front):
             self._reactor.call_later(0, self._answer_all)
 
     def _write_history(self, looks: int = 10) -> None:
-        """Write history; not beside a cell, but for one that runs long: a disk may take a while."""
+        """Write the history when no cell runs, since the disk may be slow.
+
+        After ``looks`` attempts it is written even beside a cell.
+        """
         if looks and any(shell.current is not None for shell in self._shells.values()):
             look = partial(self._write_history, looks - 1)
             self._history_due = self._reactor.call_later(IDLE_WRITE, look)
@@ -492,13 +538,13 @@ class Kernel(Front):
             self.history.flush()
 
     def _follows_failure(self, message: Message, shell: Shell) -> bool:
-        """Return whether a cell was sent before the failure of one ahead of it was seen.
+        """Return whether a cell was sent before the failure of an earlier cell was seen.
 
-        A notebook that runs all its cells sends them one by one, and ``stop_on_error`` is to
-        abort those behind one that fails ("Messaging in Jupyter", execute_request). A denial is
-        answered within a millisecond, when the next cell may still be on its way through the
-        server. Front ends that people look at name the cell in a request's metadata (``cellId``).
-        Programs don't; they wait for each reply, and their next request is run at once.
+        A notebook that runs all its cells sends one request after the other, and ``stop_on_error``
+        must abort the cells behind one that fails ("Messaging in Jupyter", execute_request). A
+        denial is answered within a millisecond, when the next cell may still be on its way through
+        the server. Interactive front ends name the cell in a request's metadata (``cellId``).
+        Programs do not; they wait for each reply, so their next request is run at once.
         """
         if shell.failed_cell is None or time.monotonic() >= shell.abort_until:
             return False
@@ -511,7 +557,9 @@ class Kernel(Front):
         return True
 
     def _abort_queued(self, shell: Shell) -> None:
-        waiting, shell.queue = shell.queue, deque()
+        """Abort the queued cells of a shell; other requests stay in the queue."""
+        waiting = shell.queue
+        shell.queue = deque()
         for message in waiting:
             if message.kind != "execute_request":
                 shell.queue.append(message)
@@ -521,7 +569,7 @@ class Kernel(Front):
             self.channels.status("idle", message)
 
     def _abort(self, message: Message) -> None:
-        # With a count it would be shown as having run.
+        # Without an execution count, with which front ends would show the cell as having run.
         self.channels.reply("shell", {"status": "aborted"}, message)
 
     # --- other requests that need the guest ---------------------------------------------------
@@ -556,6 +604,7 @@ class Kernel(Front):
         self._reply({"comms": comms}, shell)
 
     def _comm(self, message: Message, shell: Shell) -> None:
+        """Pass a front end's comm message to the guest, if the gateway knows the comm."""
         if self.lab is not None and self.lab.has(message):
             self.lab.receive(message, partial(self._finish, shell))
             return
@@ -581,7 +630,10 @@ class Kernel(Front):
         )
 
     def interrupt(self) -> None:
-        """Interrupt what runs, as the front end's button and Ctrl-C do."""
+        """Interrupt the running cell, or the question that it waits for.
+
+        Called for the front end's button and for Ctrl-C.
+        """
         self.input_requests.cancel()
         if self.session is not None:
             self.session.interrupt()
@@ -591,19 +643,25 @@ class Kernel(Front):
     # --- calls from the session ---------------------------------------------------------------
 
     def on_cell(self, cell: CellRun) -> None:
-        """Tell extensions of front ends that a cell begins."""
+        """Tell JupyterLab's extension that a cell begins."""
         if self.lab is not None:
             self.lab.on_cell(cell)
 
     def on_locks(self, report: wire.LockReport) -> str:
-        """Take a new guest's report of its locks, and tell extensions of front ends."""
+        """Take a new guest's report of its locks, and tell JupyterLab's extension.
+
+        Return why nothing may run in the guest, or an empty text.
+        """
         refusal = super().on_locks(report)
         if self.lab is not None:
             self.lab.on_guest()
         return refusal
 
     def look_for_proof(self) -> bool:
-        """Look for what probes saw of the policy here; return whether there is that now."""
+        """Look for a proof of the policy on this machine; return whether there is one now.
+
+        A proof that contradicts what the policy requires ends the guest.
+        """
         views = self.views
         if views.proved or views.report is None:
             return bool(views.proved)
@@ -628,15 +686,16 @@ class Kernel(Front):
     ) -> Callable[[], None] | None:
         """Put a question of the host's to the front end that sent the running cell.
 
-        It may answer at the prompt, or by the comm of an extension: the first answer counts.
+        The user may answer at the prompt or in JupyterLab's extension; the first answer counts.
+        Return the function that withdraws the question, or None if nobody can be asked.
         """
         cell = self._main.current
 
-        def told(typed: str) -> None:
+        def on_typed(typed: str) -> None:
             self._have_question(None)
             answered(typed)
 
-        withdraw = self.input_requests.ask_for_host(str(asked), cell, told)
+        withdraw = self.input_requests.ask_for_host(str(asked), cell, on_typed)
         if withdraw is None or cell is None:
             return None
 
@@ -644,58 +703,69 @@ class Kernel(Front):
             self._have_question(None)
             withdraw()
 
-        self._asked += 1
+        self._question_count += 1
         self._have_question(
-            HostQuestion(f"question-{self._asked}", asked, cell, answered, withdraw)
+            HostQuestion(f"question-{self._question_count}", asked, cell, answered, withdraw)
         )
         return cancel
 
     def _have_question(self, question: HostQuestion | None) -> None:
+        """Set the open question, or None, and tell JupyterLab's extension."""
         self.question = question
         if self.lab is not None:
             self.lab.on_question()
 
     def choose(self, choice: str) -> None:
-        """Answer the host's question that stands in place of who would type it."""
-        one = self.question
-        if one is not None:
+        """Answer the open question by a choice made in JupyterLab's extension.
+
+        The prompt is withdrawn, and the answer is what the user would have typed there.
+        """
+        question = self.question
+        if question is not None:
             self._have_question(None)
-            one.withdraw()
-            one.answered(f"{one.asked.code} {choice}" if choice in one.asked.offers else "no")
+            question.withdraw()
+            question.answered(
+                f"{question.asked.code} {choice}" if choice in question.asked.offers else "no"
+            )
 
     def _hold(self, held: bool) -> None:
         if self.session is not None:
             self.session.hold(held=held)
 
     def stop_holding(self) -> None:
-        """Hear the guest though front ends are behind."""
+        """Read from the guest again, though front ends are behind."""
         self._backpressure.let_go()
 
 
-def _error(name: str, why: str) -> dict[str, Any]:
-    return {"status": "error", "ename": name, "evalue": why, "traceback": [why]}
+def _error(name: str, text: str) -> dict[str, Any]:
+    return {"status": "error", "ename": name, "evalue": text, "traceback": [text]}
 
 
-def _unknown_subshell(named: object) -> dict[str, Any]:
-    """Return the error of a message that names no subshell there is.
+def _unknown_subshell(name: object) -> dict[str, Any]:
+    """Return the error for a message that names an unknown subshell.
 
-    Name and text are ipykernel's, which front ends compare.
+    Name and text are ipykernel's, since front ends compare them.
     """
-    error = _error("UnknownSubshellError", f"Unknown subshell_id {str(named)[:100]!r}")
+    error = _error("UnknownSubshellError", f"Unknown subshell_id {str(name)[:100]!r}")
     error["traceback"].append(NO_SUBSHELL)
     return error
 
 
 def cell_of(message: Message) -> ExecuteRequest:
-    """Return the cell of an ``execute_request``; code that is not text runs as none."""
+    """Return the cell of an ``execute_request``, bounded. Code that is not text counts as empty."""
     content = message.content
-    silent, sent = bool(content.get("silent", False)), content.get("code")
-    code = sent if isinstance(sent, str) else ""
-    given = content.get("user_expressions")
-    cell, gone = message.metadata.get("cellId"), message.metadata.get("deletedCells")
+    silent = bool(content.get("silent", False))
+    sent_code = content.get("code")
+    code = sent_code if isinstance(sent_code, str) else ""
+    sent_expressions = content.get("user_expressions")
+    cell = message.metadata.get("cellId")
+    gone = message.metadata.get("deletedCells")
     deleted = gone if isinstance(gone, list) else ()
-    expressions, room = dict[str, str](), LONGEST_EXPRESSIONS
-    for name, text in islice(given.items() if isinstance(given, dict) else (), MOST_EXPRESSIONS):
+    expressions = dict[str, str]()
+    room = LONGEST_EXPRESSIONS
+    for name, text in islice(
+        sent_expressions.items() if isinstance(sent_expressions, dict) else (), MOST_EXPRESSIONS
+    ):
         if isinstance(text, str) and len(name) <= LONGEST_NAME and len(text) <= room:
             expressions[name] = text
             room -= len(text)
@@ -706,13 +776,14 @@ def cell_of(message: Message) -> ExecuteRequest:
         allow_stdin=bool(content.get("allow_stdin")),
         stop_on_error=bool(content.get("stop_on_error", True)),
         user_expressions=expressions,
-        # Without a name from the front end cells are told apart by what they say.
+        # Cells without an id from the front end are told apart by their source.
         cell=cell if isinstance(cell, str) and cell else f"code {hash(code)}",
         deleted=tuple(islice(map(str, deleted), MOST_EXPRESSIONS)),
     )
 
 
 def _at_cursor(message: Message) -> tuple[str, int]:
+    """Return a request's code and cursor; the end of the code if the cursor is not within it."""
     code = str(message.content.get("code", ""))
     cursor = message.content.get("cursor_pos")
     if type(cursor) is not int or not 0 <= cursor <= len(code):

@@ -1,7 +1,11 @@
-"""The policy that a kernel is under: read at its start, and again at the launch of one that waits.
+"""Reads the policy of a kernel and makes the session's config.
 
-A zygote that was started before may be in another wrapping than the policy has: it is settled
-here whether it serves. What an ended kernel staged is adopted here, as that is what a zygote lays.
+``resolve_first`` does so at a kernel's start, ``resolve_launched`` at the launch of a kernel that
+waited. Both then decide three things that depend on the policy:
+
+- whether the zygote that was started early is wrapped as the policy's backend wraps it
+- whether the operator's tools are imported ahead, in a worker process
+- whether the kernel adopts changes that an ended kernel staged, since its zygote lays the layers
 """
 
 from __future__ import annotations
@@ -39,20 +43,21 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: Where the operator's tools run: its process is started before the host imports its own end.
+#: The module of the worker in which the operator's tools run.
 _WORKER = "cellblock.host.services.tools.worker"
-#: Files in a run-time folder that open a kernel or a server.
+#: Files in a run-time folder whose keys give access to a kernel or a server. Guests must not read
+#: them.
 _KEYS = ("kernel-*.json", "jpserver-*", "nbserver-*", "jupyter_cookie_secret")
 
 
 def resolve_first(
     options: Options, early: EarlyZygote
 ) -> SessionConfig | PolicyError | BackendError:
-    """Read the policy of a kernel that starts; return why nothing may run, where that is so.
+    """Read the policy at a kernel's start. Return the config, or the error why nothing may run.
 
-    Raises ``StartError``.
+    A waiting kernel does not load tools or adopt changes yet. Raises ``StartError``.
     """
-    config = resolve(_asked(options, Path(early.scratch)))
+    config = resolve(_session_options(options, Path(early.scratch)))
     if isinstance(config, SessionConfig):
         config = _with_launch(config, options)
         early.settle(config.wrap)
@@ -65,11 +70,11 @@ def resolve_first(
 def resolve_launched(
     options: Options, early: EarlyZygote
 ) -> SessionConfig | PolicyError | BackendError:
-    """Read the policy of a kernel that waited for its launch: the one before it was a guess.
+    """Read the policy at the launch of a kernel that waited; the one before was a guess.
 
-    Raises ``StartError``.
+    Return the config, or the error why nothing may run. Raises ``StartError``.
     """
-    config = resolve(_asked(options, Path(early.scratch)))
+    config = resolve(_session_options(options, Path(early.scratch)))
     if isinstance(config, SessionConfig):
         config = _with_launch(config, options)
         early.settle(config.wrap)
@@ -80,27 +85,33 @@ def resolve_launched(
 
 
 def _start_tools(config: SessionConfig, early: EarlyZygote) -> None:
-    """Have the operator's tools imported from now on, unless a person is asked about the start."""
+    """Start the worker of the operator's tools, which imports them while the kernel starts.
+
+    Not if the user must consent to the start first.
+    """
     if config.policy.tools and config.condition is None:
         try:
+            # Before the import below, which takes long too.
             started = worker_process.start(_WORKER)
-        except OSError:  # it is tried again, and reported
-            return
+        except OSError:
+            return  # the session tries again, and reports the error
         from cellblock.host.services.tools import providers, worker  # noqa: PLC0415 - few have any
 
-        with contextlib.suppress(OSError):  # it has ended: who takes it hears that
+        # If the worker has ended by now, the session notices when it takes the worker.
+        with contextlib.suppress(OSError):
             worker.load_ahead(started, providers.functions_of(config.policy))
         early.worker = started
 
 
-def _asked(options: Options, scratch: Path) -> SessionOptions:
+def _session_options(options: Options, scratch: Path) -> SessionOptions:
+    """Return the options for ``resolve``: policy, folders, and files to keep from guests."""
     keys = Path(options.connection_file)
     return SessionOptions(
         options.policy,
         Path(working_folder()),
         scratch,
         options.allow_unsafe,
-        # Of later ones see ``backends.plan``.
+        # ``backends.plan`` keeps later key files from guests.
         (keys, *(key for pattern in _KEYS for key in keys.parent.glob(pattern))),
         options.inputs or {},
         asks=True,
@@ -110,11 +121,12 @@ def _asked(options: Options, scratch: Path) -> SessionOptions:
 
 
 def _with_launch(config: SessionConfig, options: Options) -> SessionConfig:
-    """Return one whose guests are told what Jupyter started the kernel with.
+    """Return the config with what guests are told of the kernel's start (``Launch``).
 
-    They are not told what the session is called where that names a folder which they can't see.
+    The session's name is left out if it is a path in a folder that guests can't see.
     """
-    given, plan = options.ipykernel, config.prepare.plan
+    given = options.ipykernel
+    plan = config.prepare.plan
     session = os.environ.get(SESSION_NAME, "")
     if (path := Path(session)).is_absolute() and not can_see(plan, str(path.parent)):
         session = ""
@@ -129,16 +141,16 @@ def _with_launch(config: SessionConfig, options: Options) -> SessionConfig:
         searches_folder=given.searches_folder,
         config=traits,
     )
-    said = _refused_traits(config.policy, traits) if traits else ""
+    notice = _refused_traits(config.policy, traits) if traits else ""
     return replace(
         config,
         prepare=replace(config.prepare, launch=launch),
-        notice="; and ".join(filter(None, (config.notice, said))),
+        notice="; and ".join(filter(None, (config.notice, notice))),
     )
 
 
 def _refused_traits(policy: Policy, traits: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what the user is told of traits that guests do not set; empty where they set all."""
+    """Return a notice of traits that guests may not set; empty if they may set all."""
     rules = policy.rules()
     refused = [
         f"--{kind}.{trait}"
@@ -155,40 +167,41 @@ def _refused_traits(policy: Policy, traits: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Return a trait's value as the wire takes it: traitlets have types of their own for some."""
+    """Return a trait's value in a type that can be sent; traitlets have types of their own."""
     if isinstance(value, list | tuple):
-        return [encodable(str(one)) for one in value]
+        return [encodable(str(entry)) for entry in value]
     return (
         value if value is None or isinstance(value, bool | int | float) else encodable(str(value))
     )
 
 
 def _adopted(config: SessionConfig, options: Options) -> SessionConfig:
-    """Return one that goes on with what an ended kernel staged, where that was this one.
+    """Return the config with the staged changes of an ended kernel, if that was this one before.
 
-    That is one of the same connection file, which a restart keeps, or of the same notebook.
+    It was if it had the same connection file, which a restart keeps, or the same notebook.
     """
-    prepare, scratch = config.prepare, config.scratch
+    prepare = config.prepare
+    scratch = config.scratch
     if not prepare.plan.layers:
         return config
     names = [f"connection {os.path.realpath(options.connection_file)}"]
     if (notebook := session_notebook(os.environ)) is not None:
         names.append(f"notebook {notebook}")
     policy = paths.without_scratch(config.policy, scratch)
-    found = adoption.adopt(prepare.plan.layers, policy, names)
-    if found.staged is not None:
+    adopted = adoption.adopt(prepare.plan.layers, policy, names)
+    if adopted.staged is not None:
         remove_tree(changes.Staged(scratch_name(scratch), ()).folder)
-        prepare = replace(prepare, plan=replace(prepare.plan, layers=found.layers))
+        prepare = replace(prepare, plan=replace(prepare.plan, layers=adopted.layers))
     return replace(
         config,
         prepare=prepare,
         names=tuple(names),
-        adopted=found.staged,
-        notice="; and ".join(filter(None, (config.notice, found.said))),
+        adopted=adopted.staged,
+        notice="; and ".join(filter(None, (config.notice, adopted.said))),
     )
 
 
 def session_notebook(environ: Mapping[str, str]) -> Path | None:
-    """Return the notebook that a kernel was started for, as far as its environment tells."""
+    """Return the notebook that a kernel was started for; None if its environment has none."""
     path = Path(environ.get(SESSION_NAME, ""))
     return path if path.is_absolute() and path.name.endswith(".ipynb") else None

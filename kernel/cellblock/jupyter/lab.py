@@ -1,11 +1,16 @@
-"""The comms of an extension of JupyterLab: what the host tells it, and what it may ask.
+"""``Lab``: the comms of JupyterLab's extension: what the host tells it, and what it may ask.
 
-Only a front end opens one, by ``comm_open`` with a secret. The host answers it itself: the guest
-hears nothing of it. What the host says carries a code that takes the secret (HMAC-SHA256) and a
-number that goes up, since what cells say reaches the page by the same channel. What is asked is
-validated and bounded, and counts only from the connection that opened the comm.
+Only front ends open such a comm, by ``comm_open`` with a secret. The host answers it, and the guest
+is told nothing. Cells' messages reach the page through the same channel. So each message of the
+host's carries an authentication code made with the secret (HMAC-SHA256), and a number that goes up.
+Requests are validated and bounded, and count only from the connection that opened the comm.
 
-``docs/lab-comm.md`` has every message. Imported when a front end opens the first such comm.
+There are two kinds of messages to the extension. *Events*, about cells and calls, are all told in
+their order (``_tell_events``), but calls only as far as there is room. *Views*, such as the state
+and the list of ports, are told when they have changed, and only the newest (``_tell_views``). Both
+are gathered for some time, since a server drops messages that come too fast.
+
+``docs/lab-comm.md`` documents all messages. Imported when a front end opens the first such comm.
 """
 
 from __future__ import annotations
@@ -67,35 +72,38 @@ if TYPE_CHECKING:
     from cellblock.jupyter.messages import Message
     from cellblock.jupyter.reactor import ZmqReactor
 
-#: Comms that may be open: a page that is loaded anew leaves one behind.
+#: Comms that may be open at once. A page that is loaded anew leaves one behind.
 MOST_COMMS: Final = 8
 _LONGEST_ID: Final = 200
-#: Seconds for which cells and calls are gathered, and what takes longer to be told; and if front
-#: ends are far behind.
+#: Seconds for which events are gathered.
 _GATHER: Final = 0.05
+#: Seconds between two updates of views, which take longer to make.
 _GATHER_VIEWS: Final = 0.25
+#: Seconds until the next attempt if front ends are far behind.
 _BEHIND: Final = 1.0
-#: Cells that a new comm is told of, records of the audit log.
+#: Cells that a new comm is told of.
 _MOST_CELLS: Final = 50
+#: Records of the audit log that are told.
 _MOST_RECORDS: Final = 50
-#: Calls that are told of at once, on all comms together: a server drops what comes faster than a
-#: thousand messages a second, cells' output too.
+#: Calls that are told at once, on all comms together. A server drops messages beyond a thousand a
+#: second, and those could be cells' outputs.
 MOST_CALLS: Final = 10
-#: Characters of a cell that is checked while it is typed; and how many times as long as one check
-#: took the next one waits, in seconds at most.
+#: Characters of a cell that is checked while it is typed.
 MOST_CHECKED: Final = 20_000
+#: The next check waits so many times as long as the last one took.
 _REST: Final = 9
+#: Seconds that it waits at most.
 _LONGEST_REST: Final = 1.0
-#: What is said anew when it changed, in this order.
+#: The views, in the order in which they are told.
 _VIEWS: Final = ("state", "ports", "checkpoints", "changes", "audit")
-#: What is said again when that is asked for.
+#: What a front end may ask to be told again.
 _AGAIN: Final = (*_VIEWS, "cells", "question")
-#: Seconds between two looks at who listens: a server may begin to after its cell has ended.
+#: Seconds between two looks at the ports. A server may begin to listen after its cell has ended.
 _PORTS: Final = 1.0
 
 
 class LabKernel(Protocol):
-    """What the extension shows of a kernel, and has it do."""
+    """The parts of ``Kernel`` that the extension shows and acts on."""
 
     channels: Channels
     outputs: Outputs
@@ -103,54 +111,62 @@ class LabKernel(Protocol):
     audit: Audit
     session: Session | None
     execution_count: int
-    #: The main shell's cell that runs.
+    #: The running cell of the main shell.
     cell: CellRun | None
-    #: The question of the host's that stands.
+    #: The host's question that waits for an answer.
     question: HostQuestion | None
 
     def begin_outputs(self, outputs: Outputs, parent: Parent) -> None:
-        """Show under ``parent`` what comes from now on."""
+        """Show outputs under ``parent`` from now on."""
 
     def choose(self, choice: str) -> None:
-        """Answer the host's question that stands."""
+        """Answer the host's open question."""
 
 
 class Lab:
-    """Speaks with the extensions of a kernel's front ends."""
+    """The extension's comms with one kernel."""
 
     def __init__(self, kernel: LabKernel, reactor: ZmqReactor) -> None:
-        self._kernel, self._reactor = kernel, reactor
+        self._kernel = kernel
+        self._reactor = reactor
+        #: The open comms by id; the one that was heard of last is last.
         self._comms: dict[str, LabComm] = {}
-        #: What was said of the last cells, by number; those of which more is to be said.
+        #: The last cells by execution count, as they are told.
         self._cells: dict[int, dict[str, Any]] = {}
+        #: Execution counts of cells that began or ended since events were told.
         self._changed_cells: set[int] = set()
-        #: Their numbers, by those that the audit log gives them.
+        #: Execution counts of cells by their audit numbers.
         self._numbers: dict[int, int] = {}
-        #: Calls that began or ended since any were told, by number.
+        #: Calls, by number, that began or ended since events were told.
         self._calls: dict[int, dict[str, Any]] = {}
-        #: Calls that were told to run, and some that run and are yet to be told of.
+        #: Numbers of the calls that the extension knows to be running. Their ends must be told.
         self._running: set[int] = set()
+        #: Running calls that had no room among the events, to be told next time.
         self._untold: dict[int, CallRecord] = {}
         self._changes = StagedChanges(kernel.views, kernel.audit, reactor, self._on_changes)
-        #: Requests that wait for a list of what is staged.
+        #: Requests, by comm and id, that wait for a new list of staged changes.
         self._refreshes: list[tuple[LabComm, str]] = []
-        #: What may have changed since it was told, and whether it is told soon.
+        #: The views that may have changed since they were told.
         self._due: set[str] = set()
-        self._flushes, self._next_views = False, 0.0
-        #: When the next check may begin, and whether one waits for that.
+        #: Whether a timer is set for the next flush of events and views.
+        self._flushes = False
+        #: When views may be told next.
+        self._next_views = 0.0
+        #: When the next check may begin.
         self._next_check = 0.0
+        #: Whether a timer is set for it.
         self._checks = False
-        #: Whether it is looked again at who listens.
+        #: Whether a timer is set for the next look at the ports.
         self._looks_at_ports = False
-        #: The table of what is enforced, and what it was made of: that takes milliseconds.
+        #: The list of what is enforced, and what it was made from. Making it takes milliseconds.
         self._enforced: tuple[tuple[object, ...], list[dict[str, str]]] | None = None
         if kernel.cell is not None:
             self.on_cell(kernel.cell)
 
-    # --- messages of front ends ---------------------------------------------------------------
+    # --- messages from front ends -------------------------------------------------------------
 
     def has(self, message: Message) -> bool:
-        """Return whether a comm message is for one of these, or is to open one."""
+        """Return whether a comm message is on one of these comms, or opens one."""
         content = message.content
         if message.kind == "comm_open" and content.get("target_name") == LAB_TARGET:
             return True
@@ -158,41 +174,41 @@ class Lab:
         return isinstance(name, str) and name in self._comms
 
     def takes_its_turn(self, message: Message) -> bool:
-        """Return whether a message has to wait for what the main shell runs, as a cell does."""
+        """Return whether a message must wait for its turn in the main shell, as a cell does."""
         data = message.content.get("data")
         kind = data.get("kind") if isinstance(data, dict) else None
         return message.kind == "comm_msg" and isinstance(kind, str) and kind in CELL_KINDS
 
     def receive(self, message: Message, done: Callable[[], None] = lambda: None) -> None:
-        """Answer a message; a fault of ours costs this one.
+        """Answer a message. A fault in this module costs the message, not the kernel.
 
-        ``done`` is called when one that waited for its turn is over.
+        ``done`` is called when the message has been dealt with, for messages that took their turn.
         """
         try:
             if not self._receive(message, done):
                 done()
-        except Exception as exc:  # noqa: BLE001 - as said
+        except Exception as exc:  # noqa: BLE001 - see the docstring
             traceback.print_exception(exc)
             done()
 
     def _receive(self, message: Message, done: Callable[[], None]) -> bool:
-        """Answer a message; return whether ``done`` is called later."""
+        """Answer a message; return whether ``done`` will be called later."""
         name = str(message.content.get("comm_id"))
         comm = self._comms.get(name)
         if comm is None:
             self._open(name, message)
         elif message.identities != comm.identities:
-            pass  # only whoever opened it has a part in it
+            pass  # another front end's message on a comm that it did not open
         elif message.kind == "comm_close":
             self._forget(name)
         elif message.kind == "comm_msg":
-            self._comms[name] = self._comms.pop(name)  # it was heard of last
+            self._comms[name] = self._comms.pop(name)  # move it to the end: it was heard of last
             data = message.content.get("data")
-            named = data.get("id") if isinstance(data, dict) else None
+            request_id = data.get("id") if isinstance(data, dict) else None
             try:
                 request = read_request(data)
             except msgspec.ValidationError as error:
-                number = named[:100] if isinstance(named, str) else ""
+                number = request_id[:100] if isinstance(request_id, str) else ""
                 self._done(comm, number, f"this is no request: {error}")
                 return False
             if isinstance(request, CellRequest):
@@ -201,7 +217,12 @@ class Lab:
         return False
 
     def _open(self, name: str, message: Message) -> None:
-        secret, guests = read_secret(message.content.get("data")), self._kernel.outputs.open_comms
+        """Open a comm and tell the extension everything, or close it with a reason.
+
+        If there are too many, the one that was silent for longest is closed.
+        """
+        secret = read_secret(message.content.get("data"))
+        guests = self._kernel.outputs.open_comms
         if isinstance(secret, str):
             self._close(name, secret)
             return
@@ -222,17 +243,17 @@ class Lab:
         del self._comms[name]
         self._kernel.outputs.host_comms.discard(name)
 
-    def _close(self, name: str, why: str) -> None:
-        content = {"comm_id": name[:_LONGEST_ID], "data": {"reason": why}}
+    def _close(self, name: str, reason: str) -> None:
+        content = {"comm_id": name[:_LONGEST_ID], "data": {"reason": reason}}
         self._kernel.channels.publish("comm_close", content, None)
 
     def _ask(self, comm: LabComm, request: Any) -> None:
-        """Answer a request at once."""
+        """Answer a request that need not wait for its turn."""
         match request:
             case Check():
                 self._ask_check(comm, request)
             case Answer():
-                # Not now: it may end a cell, which then takes what else has arrived.
+                # Not now: the answer may end the running cell, which receives messages itself.
                 self._reactor.call_later(0, partial(self._answer, comm, request))
             case Refresh(what=what):
                 self._refresh(comm, request, frozenset(what))
@@ -244,7 +265,7 @@ class Lab:
                 self._try(comm, request, lambda: self._dropped(comm, request.id, paths))
 
     def _try(self, comm: LabComm, request: Request, action: Callable[[], None]) -> None:
-        """Do something, or say why it can't be done."""
+        """Call ``action``; if it fails, say why."""
         try:
             action()
         except (CellblockError, OSError) as error:
@@ -257,10 +278,13 @@ class Lab:
     def _dropped(self, comm: LabComm, number: str, paths: list[str]) -> None:
         self._done(comm, number, message=self._changes.drop(paths))
 
-    def _refresh(self, comm: LabComm, asked: Refresh, what: frozenset[str]) -> None:
-        """Say again what is asked for, and then that this is all; of what is staged a new list."""
+    def _refresh(self, comm: LabComm, request: Refresh, what: frozenset[str]) -> None:
+        """Tell again what is asked for, then that the request is done.
+
+        For "changes" a new list is made first.
+        """
         if unknown := sorted(what.difference(_AGAIN)):
-            self._done(comm, asked.id, f"there is no {unknown[0]}: there are {', '.join(_AGAIN)}")
+            self._done(comm, request.id, f"there is no {unknown[0]}: there are {', '.join(_AGAIN)}")
             return
         if "cells" in what:
             self._tell_cells(comm)
@@ -271,50 +295,54 @@ class Lab:
         self._due |= what.intersection(_VIEWS) - {"changes"}
         self._tell_views()
         if "changes" in what:
-            self._refreshes.append((comm, asked.id))
+            self._refreshes.append((comm, request.id))
             self._changes.look(soon=True)
         else:
-            self._done(comm, asked.id)
+            self._done(comm, request.id)
 
     def _on_changes(self) -> None:
-        """Tell what is staged now; at once, where somebody waits for it."""
-        self._say("changes")
-        waiting, self._refreshes = self._refreshes, []
+        """Tell the new list of staged changes, at once if a request waits for it."""
+        self._mark_due("changes")
+        waiting = self._refreshes
+        self._refreshes = []
         if waiting:
             self._tell_views()
         for comm, number in waiting:
             self._done(comm, number)
 
     def _done(self, comm: LabComm, number: str, problem: str = "", message: str = "") -> None:
-        """Say how a request ended: with a ``problem``, or done."""
-        said = {"id": number, "ok": not problem, "message": visible(problem or message)}
-        self._tell(comm, "done", said)
+        """Tell that a request is done, or why it failed (``problem``)."""
+        fields = {"id": number, "ok": not problem, "message": visible(problem or message)}
+        self._tell(comm, "done", fields)
 
     def _tell(self, comm: LabComm, kind: str, fields: dict[str, Any]) -> None:
-        if self._comms.get(comm.name) is not comm:  # it was closed meanwhile
+        """Send a message on a comm, unless it was closed meanwhile."""
+        if self._comms.get(comm.name) is not comm:
             return
         content = {"comm_id": comm.name, "data": comm.seal(kind, fields)}
         self._kernel.channels.publish("comm_msg", content, None)
 
-    # --- what changes is told soon, the latest of each ----------------------------------------
+    # --- events and views are told soon -------------------------------------------------------
 
-    def _say(self, *kinds: str) -> None:
+    def _mark_due(self, *kinds: str) -> None:
+        """Note that these views may have changed, and tell them and new events soon."""
         self._due.update(kinds)
         if self._comms and not self._flushes:
             self._flushes = True
             self._reactor.call_later(_GATHER, self._flush_soon)
 
-    def _say_all(self) -> None:
-        self._say("state", "ports", "checkpoints", "audit")
+    def _mark_all_due(self) -> None:
+        self._mark_due("state", "ports", "checkpoints", "audit")
         if self._comms:
             self._changes.look()
             self._look_at_ports()
 
     def _flush_soon(self) -> None:
+        """Tell events, and the views that are due if it is time for these; else try again later."""
         self._flushes = False
         wait = self._next_views - time.monotonic()
-        if self._kernel.channels.iopub.over(HIGH):  # a front end that takes nothing gets no more
-            wait = _BEHIND
+        if self._kernel.channels.iopub.over(HIGH):
+            wait = _BEHIND  # front ends that do not read get no more
         else:
             self._tell_events()
             if wait <= 0:
@@ -324,10 +352,15 @@ class Lab:
             self._reactor.call_later(wait, self._flush_soon)
 
     def _tell_events(self) -> None:
-        """Tell of cells and calls that began or ended since: of a cell's calls before its end."""
-        changed, self._changed_cells = self._changed_cells, set()
+        """Tell the cells and calls that began or ended since the last time.
+
+        First the cells that began, then calls, then the cells that ended.
+        """
+        changed = self._changed_cells
+        self._changed_cells = set()
         cells = [self._cells[number] for number in sorted(changed) if number in self._cells]
-        calls, self._calls = self._calls, {}
+        calls = self._calls
+        self._calls = {}
         self._running.difference_update(calls)
         self._running |= {number for number, call in calls.items() if call["state"] == "running"}
         events = [("cell", cell) for cell in cells if cell["state"] == "running"]
@@ -336,15 +369,17 @@ class Lab:
         for comm in self._comms.values():
             for kind, fields in events:
                 self._tell(comm, kind, fields)
-        untold, self._untold = self._untold, {}
-        for record in untold.values():  # next time, as far as there is room
-            self._on_call(record)
+        untold = self._untold
+        self._untold = {}
+        for record in untold.values():
+            self._on_call(record)  # they are told next time, as far as there is room then
 
     def _tell_views(self) -> None:
-        """Tell what may have changed, to all who do not know it yet."""
+        """Tell the views that are due, on each comm that was not told the same before."""
         if not self._comms:
             return
-        due, self._due = self._due, set()
+        due = self._due
+        self._due = set()
         self._next_views = time.monotonic() + _GATHER_VIEWS
         views = {
             "state": self._state,
@@ -360,26 +395,26 @@ class Lab:
                 self._tell_all(kind, views[kind]())
 
     def _tell_all(self, kind: str, fields: dict[str, Any]) -> None:
-        """Tell it to all who do not know it yet."""
+        """Tell a view on each comm that was not told the same before."""
         for comm in self._comms.values():
             if comm.told.get(kind) != fields:
                 comm.told[kind] = fields
                 self._tell(comm, kind, fields)
 
-    # --- what the kernel tells ----------------------------------------------------------------
+    # --- called by the kernel -----------------------------------------------------------------
 
     def on_guest(self) -> None:
-        """Note that there is a new guest, or front end: all may be new."""
+        """Note that there is a new guest or comm, so that all views may have changed."""
         if self._kernel.session is not None:
             self._kernel.session.requests.tools.watch = self._on_call
-        self._say_all()
+        self._mark_all_due()
 
     def _tell_cells(self, comm: LabComm) -> None:
         for cell in self._cells.values():
             self._tell(comm, "cell", cell)
 
     def on_cell(self, cell: CellRun, *, ended: bool = False) -> None:
-        """Note that a cell begins, or how it ended, if it is one with a number of its own."""
+        """Note that a cell begins, or has ``ended``, if it has an execution count of its own."""
         request = cell.request
         if request.silent or not request.store_history or not request.code.strip():
             return
@@ -391,24 +426,27 @@ class Lab:
         if len(self._cells) > _MOST_CELLS:
             del self._cells[next(iter(self._cells))]
         if ended:
-            self._say_all()
+            self._mark_all_due()
         else:
-            self._say("state", "audit")
+            self._mark_due("state", "audit")
 
     def _on_call(self, record: CallRecord) -> None:
-        """Note that a call of a tool or an operation begins, or how it ended."""
+        """Note that a call of a tool or operation begins, or has ended.
+
+        If there are many at once, only the ends of calls that were told to run are told. Others
+        that still run wait for the next time.
+        """
         self._calls.pop(record.number, None)
         self._untold.pop(record.number, None)
-        # Of more at once only the ends of those are told that are known to run.
-        told = len(self._calls) * max(1, len(self._comms))
-        if told < MOST_CALLS or record.number in self._running:
+        messages = len(self._calls) * max(1, len(self._comms))
+        if messages < MOST_CALLS or record.number in self._running:
             self._calls[record.number] = call_words(record, self._cell_of(record.cell))
         elif record.status == "unfinished" and len(self._untold) < MOST_CALLS:
             self._untold[record.number] = record
-        self._say("state")
+        self._mark_due("state")
 
     def _cell_of(self, number: int) -> int:
-        """Return the number of a cell that the audit log numbers so."""
+        """Return the execution count of the cell with this audit number."""
         cell = self._kernel.cell
         if cell is not None and cell.number == number:
             return cell.count
@@ -417,7 +455,7 @@ class Lab:
     # --- questions of the host's --------------------------------------------------------------
 
     def on_question(self) -> None:
-        """Tell of a question that stands, or no longer does."""
+        """Tell that the host asks a question, or that a question was answered."""
         for comm in self._comms.values():
             if comm.asked:
                 self._tell(comm, "answered", {"id": comm.asked})
@@ -425,25 +463,27 @@ class Lab:
             self._tell_question(comm)
 
     def _tell_question(self, comm: LabComm) -> None:
-        one = self._kernel.question
-        if one is None:
+        """Tell the open question, if there is one."""
+        question = self._kernel.question
+        if question is None:
             return
-        comm.asked = one.id
+        comm.asked = question.id
         whose = {
-            "id": one.id,
-            "yours": comm.identities == one.cell.identities,
-            "request": str(one.cell.header.get("msg_id", "")),
+            "id": question.id,
+            "yours": comm.identities == question.cell.identities,
+            "request": str(question.cell.header.get("msg_id", "")),
         }
-        self._tell(comm, "question", whose | question_words(one.asked))
+        self._tell(comm, "question", whose | question_words(question.asked))
 
     def _answer(self, comm: LabComm, answer: Answer) -> None:
-        """Answer the question that stands, or say why that is none of its answers."""
-        one, problem = self._kernel.question, ""
-        if one is None or one.id != answer.id:
+        """Answer the open question, or say why this answer is not accepted."""
+        question = self._kernel.question
+        problem = ""
+        if question is None or question.id != answer.id:
             problem = "this question is not asked any more"
-        elif comm.identities != one.cell.identities:
+        elif comm.identities != question.cell.identities:
             problem = "only the page that ran the cell can answer"
-        elif answer.choice != "no" and answer.choice not in one.asked.offers:
+        elif answer.choice != "no" and answer.choice not in question.asked.offers:
             problem = "this is none of its answers"
         else:
             self._kernel.choose(answer.choice)
@@ -452,23 +492,24 @@ class Lab:
     # --- going back ---------------------------------------------------------------------------
 
     def _run(
-        self, comm: LabComm, asked: CellRequest, message: Message, done: Callable[[], None]
+        self, comm: LabComm, cell_request: CellRequest, message: Message, done: Callable[[], None]
     ) -> bool:
-        """Have the session run what a cell would say; return whether ``done`` is called later.
+        """Run a request as the cell that says the same; return whether ``done`` is called later.
 
-        The policy decides about it as about that cell, and it is on the audit log.
+        The policy decides about it as about that cell, and it gets on the audit log.
         """
         kernel = self._kernel
         if kernel.session is None:
-            self._done(comm, asked.id, "nothing runs yet")
+            self._done(comm, cell_request.id, "nothing runs yet")
             return False
-        count, outputs = kernel.execution_count, kernel.outputs
-        request = ExecuteRequest(code=asked.cell, execution_count=count, store_history=False)
+        count = kernel.execution_count
+        outputs = kernel.outputs
+        request = ExecuteRequest(code=cell_request.cell, execution_count=count, store_history=False)
 
         def ended(outcome: Outcome) -> None:
             outputs.end()
-            self._done(comm, asked.id, failure(outcome))
-            self._say_all()
+            self._done(comm, cell_request.id, failure(outcome))
+            self._mark_all_due()
             done()
 
         kernel.begin_outputs(outputs, message)
@@ -476,17 +517,18 @@ class Lab:
         return True
 
     def _checkpoints(self) -> dict[str, Any]:
+        """Return the view "checkpoints": the steps that %undo can take, and the named states."""
         session = self._kernel.session
         if session is None:
             return {"steps": [], "named": []}
         snapshots = session.requests.supervisor.snapshots
         cells = [step.undone[0].message for step in snapshots.steps()]
-        named = snapshots.chain.named().values()
+        named_states = snapshots.chain.named().values()
         return {
             "steps": [
                 {"number": cell.execution_count, "source": first_line(cell.raw)} for cell in cells
             ],
-            "named": [{"name": one.name, "cell": one.cell or None} for one in named],
+            "named": [{"name": state.name, "cell": state.cell or None} for state in named_states],
         }
 
     # --- servers of cells ---------------------------------------------------------------------
@@ -496,100 +538,107 @@ class Lab:
         return policy is not None and bool(policy.ports)
 
     def _ports(self) -> dict[str, Any]:
-        return {"ports": [one._asdict() for one in self._kernel.views.ports()]}
+        return {"ports": [port._asdict() for port in self._kernel.views.ports()]}
 
     def _look_at_ports(self) -> None:
-        """Tell from time to time who listens, as long as somebody hears it."""
+        """Tell the ports every second, as long as a comm is open."""
         if self._looks_at_ports or not self._comms or not self._has_ports():
             return
         self._looks_at_ports = True
 
         def look() -> None:
             self._looks_at_ports = False
-            self._say("ports")
+            self._mark_due("ports")
             self._look_at_ports()
 
         self._reactor.call_later(_PORTS, look)
 
-    # --- what is on the log -------------------------------------------------------------------
+    # --- the audit log ------------------------------------------------------------------------
 
     def _audit(self) -> dict[str, Any]:
         return {"records": [*record_words(self._kernel.audit.tail(_MOST_RECORDS))]}
 
     def close(self) -> None:
-        """End what is under way: the kernel ends."""
+        """End reading and keeping of staged changes: the kernel ends."""
         self._changes.close()
 
     # --- what is in force ---------------------------------------------------------------------
 
     def _state(self) -> dict[str, Any]:
+        """Return the view "state": the policy, what is enforced, gaps and budgets."""
         views = self._kernel.views
-        policy, told = views.in_force, None
+        policy = views.in_force
+        identity = None
         if policy is not None:
             digest = paths.without_scratch(policy, Path(views.scratch)).digest()
-            told = {"name": visible(views.name), "mode": policy.mode, "digest": digest}
-        why = unverified(views)
+            identity = {"name": visible(views.name), "mode": policy.mode, "digest": digest}
+        reason = unverified(views)
         return {
-            "policy": told,
+            "policy": identity,
             "backend": views.backend,
-            "verified": not why,
-            "unverified_because": visible(why) or None,
+            "verified": not reason,
+            "unverified_because": visible(reason) or None,
             "enforced": self._in_force(),
             "gaps": [*map(gap_words, views.gaps)],
             "budgets": list(budget_rows(views)),
         }
 
     def _in_force(self) -> list[dict[str, str]]:
+        """Return the fields of the policy that hold, and how, made anew only if these changed."""
         views = self._kernel.views
-        policy, known = views.in_force, self._enforced
+        policy = views.in_force
+        made = self._enforced
         if policy is None:
             return []
-        of = policy, views.enforcement
-        if known is None or known[0][0] is not of[0] or known[0][1] is not of[1]:
+        sources = policy, views.enforcement
+        if made is None or made[0][0] is not sources[0] or made[0][1] is not sources[1]:
             fields = policy.as_dict() | {"backend": views.backend}
             rows = policy_card.enforced(fields, tuple(views.enforcement.values()))
-            told = [{"what": visible(what), "how": visible(how)} for what, how in rows]
-            known = self._enforced = of, told
-        return known[1]
+            shown = [{"what": visible(what), "how": visible(how)} for what, how in rows]
+            made = self._enforced = sources, shown
+        return made[1]
 
     # --- checking what is typed ---------------------------------------------------------------
 
-    def _ask_check(self, comm: LabComm, asked: Check) -> None:
-        """Have a cell checked soon; one of the same comm that waits is overtaken."""
-        if len(asked.code) > MOST_CHECKED:
+    def _ask_check(self, comm: LabComm, check: Check) -> None:
+        """Check a cell soon. It replaces a check of the same comm that still waits."""
+        if len(check.code) > MOST_CHECKED:
             problem = f"cells of up to {MOST_CHECKED:,} characters are checked while they are typed"
-            self._done(comm, asked.id, problem)
+            self._done(comm, check.id, problem)
             return
         if comm.check is not None:
             self._done(comm, comm.check.id, "overtaken")
-        comm.check = asked
+        comm.check = check
         if not self._checks:
             self._checks = True
             self._reactor.call_later(self._next_check - time.monotonic(), self._check)
 
     def _check(self) -> None:
+        """Make the check of one comm; then rest, so that checks take a tenth of the time."""
         self._checks = False
         waiting = [comm for comm in self._comms.values() if comm.check is not None]
         for comm in waiting[:1]:
-            asked, comm.check = comm.check, None
+            check = comm.check
+            comm.check = None
             began = time.monotonic()
-            if asked is not None:
-                self._tell_findings(comm, asked)
+            if check is not None:
+                self._tell_findings(comm, check)
             now = time.monotonic()
             self._next_check = now + min(_REST * (now - began), _LONGEST_REST)
         if waiting[1:]:
             self._checks = True
             self._reactor.call_later(self._next_check - time.monotonic(), self._check)
 
-    def _tell_findings(self, comm: LabComm, asked: Check) -> None:
+    def _tell_findings(self, comm: LabComm, check: Check) -> None:
+        """Tell the findings of a check, or why there are none to tell."""
         session = self._kernel.session
         if session is None:
-            self._done(comm, asked.id, "nothing runs yet")
+            self._done(comm, check.id, "nothing runs yet")
             return
         try:
-            found = session.check(asked.code)
+            findings = session.check(check.code)
         except CellblockError as error:
-            self._done(comm, asked.id, str(error))
+            self._done(comm, check.id, str(error))
             return
-        told = {"id": asked.id, "findings": finding_words(found, asked.code)}
-        self._tell(comm, "findings", told)
+        fields = {"id": check.id, "findings": finding_words(findings, check.code)}
+        self._tell(comm, "findings", fields)

@@ -1,7 +1,11 @@
-"""Staged changes as JupyterLab's extension shows them: listed, compared, kept and dropped.
+"""``StagedChanges``: staged changes for JupyterLab's extension: listed, compared, kept, dropped.
 
-What is kept is what was shown: the list has a digest of every file's content, and a request to keep
-names it. As in a cell's ``%changes keep``, contents are compared once more while they are copied.
+What is kept is exactly what the user saw. The list has digests of the files' contents, and a digest
+of all of it, which a request to keep must name. While files are copied their contents are compared
+once more, as in a cell's ``%changes keep``.
+
+Lists are made in a thread, since cells may keep the folders locked; keeping and dropping run in the
+loop, in short steps.
 """
 
 from __future__ import annotations
@@ -29,35 +33,43 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Change, Kept, Staged, State
     from cellblock.jupyter.reactor import ZmqReactor
 
-#: Files that are listed, and bytes of all whose content is read for the list.
+#: Files that are listed.
 MOST_FILES: Final = 500
+#: Bytes of all files whose content is read for the list.
 _MOST_READ: Final = 256 << 20
 #: Characters of a diff.
 _MOST_DIFF: Final = 200_000
-#: Seconds of one step of reading or copying; until a list is made while another one is; and how
-#: many times as long as one took the next one waits, and how long at least.
+#: Seconds of one step of copying.
 _STEP: Final = 0.005
+#: Seconds until the next attempt if another list is being made.
 _AGAIN: Final = 1.0
+#: The next list waits so many times as long as the last one took.
 _REST: Final = 20
+#: Seconds that it waits at least.
 _LEAST: Final = 0.25
-#: Who kept a file, in the audit log.
+#: The name of who kept a file, in the audit log.
 BY: Final = "the panel"
 _UNREAD: Final = "it is too large to be kept here, or changes just now: use %changes keep"
 _YOURS: Final = "yours was changed meanwhile: use %changes keep"
 
 
 class Listing(Struct, frozen=True):
-    """What is staged, by the names it is shown under, with digests of what can be kept."""
+    """A list of staged changes, as the user sees it."""
 
     staged: Staged | None
+    #: The changes by the names that they are shown under.
     changes: Mapping[str, Change]
+    #: The digests of contents that can be kept, by the changes' own names.
     digests: Mapping[str, str]
+    #: The digest of the whole list.
     digest: str = ""
+    #: How many changes the list leaves out.
     left_out: int = 0
+    #: Why there is no list.
     problem: str = ""
 
     def note(self, change: Change) -> str:
-        """Return why a change can't be kept here, or nothing."""
+        """Return why a change can't be kept from here; empty if it can."""
         if change.why_not:
             return f"not kept: {change.why_not}"
         if change.yours_since is not None:
@@ -66,7 +78,7 @@ class Listing(Struct, frozen=True):
 
 
 class StagedChanges:
-    """What a kernel's cells staged; ``tell`` is called when there is a new list."""
+    """The staged changes of a kernel. ``tell`` is called when there is a new list."""
 
     def __init__(
         self, views: Views, audit: Audit, reactor: ZmqReactor, tell: Callable[[], None]
@@ -76,34 +88,36 @@ class StagedChanges:
         self._reactor = reactor
         self._tell = tell
         self._listing = Listing(None, {}, {})
-        #: What makes a list: in a thread, since cells can lock the folders.
+        #: The thread that makes a list, while it runs.
         self._read: threads.Work[Listing] | None = None
         self._keep = keeping.StepRunner(reactor, _STEP)
-        #: Digests of files as they were when they were read.
+        #: The digests of files, with their state when they were read.
         self._known: dict[str, tuple[State, str]] = {}
-        #: When the next list may be made, and whether one is to be.
-        self._next, self._waits = 0.0, False
+        #: When the next list may be made.
+        self._next = 0.0
+        #: Whether a list is due, and a timer is set for it.
+        self._waits = False
 
     def words(self) -> dict[str, Any]:
-        """Return what a front end is told: the list that was made last."""
-        one = self._listing
+        """Return the view "changes": the list that was made last."""
+        listing = self._listing
         files = [
             {
                 "path": path,
                 "kind": change.kind,
                 "bytes": change.size,
-                "note": visible(note := one.note(change)),
+                "note": visible(note := listing.note(change)),
                 "keepable": not note,
             }
-            for path, change in one.changes.items()
+            for path, change in listing.changes.items()
         ]
-        fields = {"digest": one.digest, "files": files, "left_out": one.left_out}
-        return fields | {"problem": visible(one.problem)}
+        fields = {"digest": listing.digest, "files": files, "left_out": listing.left_out}
+        return fields | {"problem": visible(listing.problem)}
 
     # --- listing ------------------------------------------------------------------------------
 
     def look(self, *, soon: bool = False) -> None:
-        """Make the list anew; ``soon``, where somebody waits for it."""
+        """Make the list anew, when it is time for that, or ``soon`` if somebody waits for it."""
         if soon:
             self._next = 0.0
         if not self._waits:
@@ -113,6 +127,7 @@ class StagedChanges:
             self._reactor.call_later(0, self._list)
 
     def _list(self) -> None:
+        """Begin to make a list in a thread, or wait for the thread that runs."""
         if not self._waits:
             return
         self._waits = False
@@ -138,36 +153,42 @@ class StagedChanges:
         self._read = threads.begin(self._reactor, read, made)
 
     def _read_all(self, staged: Staged) -> Listing:
-        """Return the list of all that is staged, with digests."""
+        """Return the list of staged changes, with digests. Runs in a thread."""
         if not staged.is_written_to():
             return Listing(None, {}, {})
         began = time.monotonic()
-        found = staged.changes()
+        all_changes = staged.changes()
         now = time.monotonic()
         self._next = now + max(_LEAST, _REST * (now - began))
-        digests = self._digests(staged, found)
+        digests = self._digests(staged, all_changes)
         shown: dict[str, Change] = {}
-        for one in found[:MOST_FILES]:
-            shown.setdefault(visible(staged.label(one)), one)
-        digest = of_keeping(found[:MOST_FILES], digests, ()).sha256
-        return Listing(staged, shown, digests, digest, max(0, len(found) - MOST_FILES))
+        for change in all_changes[:MOST_FILES]:
+            shown.setdefault(visible(staged.label(change)), change)
+        digest = of_keeping(all_changes[:MOST_FILES], digests, ()).sha256
+        return Listing(staged, shown, digests, digest, max(0, len(all_changes) - MOST_FILES))
 
-    def _digests(self, staged: Staged, found: Sequence[Change]) -> dict[str, str]:
-        """Return the digests of what can be kept, reading only what is not known as it is."""
-        digests, room = dict[str, str](), _MOST_READ
-        for one in found[:MOST_FILES]:
-            if one.why_not or one.kind == "deleted" or (one.size or 0) > room:
+    def _digests(self, staged: Staged, all_changes: Sequence[Change]) -> dict[str, str]:
+        """Return the digests of files that can be kept, reading only those that have changed.
+
+        Files beyond ``_MOST_READ`` bytes together get none, so they can't be kept from here.
+        """
+        digests = dict[str, str]()
+        room = _MOST_READ
+        for change in all_changes[:MOST_FILES]:
+            if change.why_not or change.kind == "deleted" or (change.size or 0) > room:
                 continue
-            room -= one.size or 0
-            state, digest = self._known.get(one.name, (None, ""))
-            if not digest or state != one.staged:
+            room -= change.size or 0
+            state, digest = self._known.get(change.name, (None, ""))
+            if not digest or state != change.staged:
                 try:
-                    digest = changes.finish(keeping.digests(staged, [one]))[one.name]
-                except ChangesError:  # it changes while it is read
-                    continue
-            digests[one.name] = digest
+                    digest = changes.finish(keeping.digests(staged, [change]))[change.name]
+                except ChangesError:
+                    continue  # a cell changes the file while it is read
+            digests[change.name] = digest
         self._known = {
-            one.name: (one.staged, digests[one.name]) for one in found if one.name in digests
+            change.name: (change.staged, digests[change.name])
+            for change in all_changes
+            if change.name in digests
         }
         return digests
 
@@ -175,21 +196,27 @@ class StagedChanges:
         self._listing = listing
         self._tell()
 
-    # --- what a front end asks ----------------------------------------------------------------
+    # --- requests of front ends ---------------------------------------------------------------
 
     def diff(self, path: str) -> str:
-        """Return how a listed file differs. Raises ChangesError."""
-        one = self._listing
-        change, staged = one.changes.get(path), one.staged
+        """Return the differences of a listed file. Raises ChangesError."""
+        listing = self._listing
+        change = listing.changes.get(path)
+        staged = listing.staged
         if change is None or staged is None:
             raise ChangesError(_no_such(path))
-        text = visible_lines(staged.diff(change, one.digests.get(change.name, "")).text)
+        text = visible_lines(staged.diff(change, listing.digests.get(change.name, "")).text)
         more = len(text) - _MOST_DIFF
         return text if more <= 0 else f"{text[:_MOST_DIFF]}\n… {more:,} more characters"
 
     def keep(self, paths: Sequence[str], digest: str, done: Callable[[str, str], None]) -> None:
-        """Keep listed files, or all that can be; ``done`` gets a problem, or what was done."""
-        one, audit = self._listing, self._audit
+        """Keep listed files, or for no paths all that can be kept.
+
+        ``digest`` is that of the list that the user saw. ``done`` gets a problem and a message, of
+        which one is empty.
+        """
+        listing = self._listing
+        audit = self._audit
         try:
             staged, chosen = self._agreed(paths, digest)
         except ChangesError as error:
@@ -197,65 +224,73 @@ class StagedChanges:
             done(f"nothing was kept: {error}", "")
             return
 
-        def kept(found: Sequence[Kept]) -> None:
-            audit.kept(found, staged.session, BY)
+        def kept(kept_files: Sequence[Kept]) -> None:
+            audit.kept(kept_files, staged.session, BY)
             self.look(soon=True)
-            done("", f"kept {count(len(found), 'file')}")
+            done("", f"kept {count(len(kept_files), 'file')}")
 
-        def failed(why: str) -> None:
+        def failed(problem: str) -> None:
             self.look(soon=True)
-            done(why, "")
+            done(problem, "")
 
-        self._keep.run(keeping.steps(staged, chosen, one.digests), kept, failed)
+        self._keep.run(keeping.steps(staged, chosen, listing.digests), kept, failed)
 
     def _agreed(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
-        """Return what may be kept, once that is on the audit log. Raises ChangesError."""
-        one, audit, staged = self._listing, self._audit, self._views.listable()
+        """Return the changes to keep, after putting the approval on the audit log.
+
+        Raises ChangesError if the list that the user saw does not hold any more, or if the audit
+        log can't be written.
+        """
+        listing = self._listing
+        audit = self._audit
+        staged = self._views.listable()
         if self._keep.runs:
             raise ChangesError("something is being kept: wait for that")
         chosen = self._chosen(paths)
-        # What is staged now, under the policy that is in force now; contents are compared later.
-        now = [] if staged is None else staged.changes([each.name for each in chosen])
-        if staged is None or not digest or digest != one.digest or not set(chosen) <= set(now):
+        # These must still be staged, under the policy in force now. Contents are compared later.
+        now = [] if staged is None else staged.changes([change.name for change in chosen])
+        if staged is None or not digest or digest != listing.digest or not set(chosen) <= set(now):
             raise ChangesError("it is not what was shown any more: look again")
-        wanted, decision = (
-            of_keeping(chosen, one.digests, paths),
-            Decision(scope="once", asked=True),
-        )
-        if why := str(audit.barred() or "") or audit.approved(wanted, decision):
-            raise ChangesError(why)
+        request = of_keeping(chosen, listing.digests, paths)
+        decision = Decision(scope="once", asked=True)
+        if problem := str(audit.barred() or "") or audit.approved(request, decision):
+            raise ChangesError(problem)
         return staged, chosen
 
     def _chosen(self, paths: Sequence[str]) -> list[Change]:
-        """Return listed changes that can be kept. Raises ChangesError for one that can't."""
-        one, chosen = self._listing, []
+        """Return the listed changes with these paths, or for no paths all that can be kept.
+
+        Raises ChangesError for a path that is not listed or can't be kept.
+        """
+        listing = self._listing
+        chosen = []
         for path in dict.fromkeys(paths):
-            change = one.changes.get(path)
+            change = listing.changes.get(path)
             if change is None:
                 raise ChangesError(_no_such(path))
-            if note := one.note(change):
+            if note := listing.note(change):
                 raise ChangesError(f"{path}: {note}")
             chosen.append(change)
         if not paths:
-            chosen = [change for change in one.changes.values() if not one.note(change)]
+            chosen = [change for change in listing.changes.values() if not listing.note(change)]
         if not chosen:
             raise ChangesError("there is nothing that could be kept")
         return chosen
 
     def drop(self, paths: Sequence[str]) -> str:
-        """Drop listed files, or all; return what was done. Raises ChangesError, OSError."""
-        one = self._listing
-        if one.staged is None:
+        """Drop listed files, all for no paths; return a message. Raises ChangesError, OSError."""
+        listing = self._listing
+        if listing.staged is None:
             raise ChangesError("nothing is staged")
         for path in paths:
-            if path not in one.changes:
+            if path not in listing.changes:
                 raise ChangesError(_no_such(path))
-        dropped = one.staged.drop([one.changes[path].name for path in paths])
+        dropped = listing.staged.drop([listing.changes[path].name for path in paths])
         self.look(soon=True)
         return f"dropped {count(len(dropped), 'file')}"
 
     def close(self) -> None:
-        """Take back what is not whole: the session ends."""
+        """Stop reading and keeping; files that are not copied whole are removed."""
         if self._read is not None:
             self._read.forget()
         self._keep.stop()

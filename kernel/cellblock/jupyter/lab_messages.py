@@ -1,6 +1,7 @@
-"""What crosses the lab comm: requests of a front end, and what the host says, sealed and in words.
+"""The messages on the comms of JupyterLab's extension, both ways. No effects: ``lab`` sends them.
 
-No effects here: ``lab`` says when.
+First the requests of front ends, as types that validate them; then ``LabComm``, which seals the
+host's messages; then functions that put cells, calls, gaps and so on into words.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 SECRET_BYTES: Final = 32
-#: Characters of the first line of a cell, and of a call's arguments or a record.
+#: Characters of a cell's first line, or of a record's words.
 _LINE: Final = 120
+#: Characters of a call's arguments, or of a record's text.
 _MOST_WORDS: Final = 500
+#: The states of calls, by the status of their record.
 _CALL_STATES: Final = {
     "unfinished": "running",
     "ok": "done",
@@ -44,7 +47,7 @@ _CALL_STATES: Final = {
     "withdrawn": "failed",
     "refused": "denied",
 }
-#: What each record of the audit log tells of; the fields that say how it went, the first there is.
+#: The words for each kind of audit record.
 _RECORDS: Final = {
     "admission": "Approvals read",
     "approval": "Consent decided",
@@ -70,7 +73,9 @@ _RECORDS: Final = {
     "undo": "Went back",
     "withheld": "Output not shown",
 }
+#: The fields of records that say how it went. The first that a record has is told.
 _ENDINGS: Final = ("decision", "outcome", "change", "error", "why", "status", "detail", "text")
+#: The labels of a question's answers.
 _LABELS: Final = {
     "once": "Allow once",
     "session": "Allow until the kernel ends",
@@ -79,13 +84,13 @@ _LABELS: Final = {
 }
 
 
-# --- what a front end asks ------------------------------------------------------------------------
+# --- requests of front ends -----------------------------------------------------------------------
 
 _Id = Annotated[str, Meta(max_length=100)]
 
 
 class Request(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """A request, which is answered under its ``id``."""
+    """A request of a front end. The answer names its ``id``."""
 
     id: _Id
 
@@ -94,38 +99,38 @@ _Paths = Annotated[list[Annotated[str, Meta(max_length=4_096)]], Meta(max_length
 
 
 class Check(Request, frozen=True, tag="check"):
-    """Look for what would keep this cell from being run."""
+    """Return the findings for which this cell would be denied."""
 
     code: str
 
 
 class Answer(Request, frozen=True, tag="answer"):
-    """Answer the question of this id."""
+    """Answer the host's question that has this id."""
 
     choice: Annotated[str, Meta(max_length=20)]
 
 
 class Refresh(Request, frozen=True, tag="refresh"):
-    """Say these again."""
+    """Tell these views again."""
 
     what: Annotated[list[Annotated[str, Meta(max_length=20)]], Meta(max_length=10)]
 
 
 class Diff(Request, frozen=True, tag="diff"):
-    """Show how a staged file differs from the user's."""
+    """Tell the differences between a staged file and the user's own."""
 
     path: Annotated[str, Meta(max_length=4_096)]
 
 
 class Keep(Request, frozen=True, tag="keep"):
-    """Keep staged files, or all, as they were in the list with this digest."""
+    """Keep staged files, all for no paths, as they were in the list with this digest."""
 
     digest: Annotated[str, Meta(max_length=64)]
     paths: _Paths
 
 
 class Drop(Request, frozen=True, tag="drop"):
-    """Drop staged files, or all."""
+    """Drop staged files, all for no paths."""
 
     paths: _Paths
 
@@ -135,7 +140,7 @@ class Undo(Request, frozen=True, tag="undo"):
 
     @property
     def cell(self) -> str:
-        """The cell that does it."""
+        """The cell that does the same."""
         return "%undo"
 
 
@@ -146,7 +151,7 @@ class Checkpoint(Request, frozen=True, tag="checkpoint"):
 
     @property
     def cell(self) -> str:
-        """The cell that does it."""
+        """The cell that does the same."""
         return f"%checkpoint {self.name}"
 
 
@@ -157,18 +162,18 @@ class Restore(Request, frozen=True, tag="restore"):
 
     @property
     def cell(self) -> str:
-        """The cell that does it."""
+        """The cell that does the same."""
         return f"%restore {self.name}"
 
 
-#: Are done as the cells that say so, and wait for their turn as those do.
+#: Requests that are run as the cells that do the same, and wait for their turn.
 CellRequest = Undo | Checkpoint | Restore
 CELL_KINDS: Final = frozenset({"undo", "checkpoint", "restore"})
 AnyRequest = Answer | Check | Diff | Drop | Keep | Refresh | CellRequest
 
 
 def read_request(data: Any) -> Any:
-    """Return the request that a front end's data is. Raises msgspec.ValidationError."""
+    """Return a front end's data as a request. Raises msgspec.ValidationError."""
     return msgspec.convert(data, AnyRequest)
 
 
@@ -176,20 +181,23 @@ def read_request(data: Any) -> Any:
 
 
 class LabComm:
-    """One comm, as the front end that opened it knows it; ``secret`` is theirs and the host's."""
+    """One comm with the extension. ``secret`` is shared with the front end that opened it."""
 
     def __init__(self, name: str, secret: bytes, identities: list[bytes]) -> None:
-        self.name, self.identities = name, identities
-        self._secret, self._number = secret, 0
-        #: What it was told last, by kind: the same is not told twice.
+        self.name = name
+        self.identities = identities
+        self._secret = secret
+        #: The number of the next message.
+        self._number = 0
+        #: The views that were told last, by kind. The same view is not told twice.
         self.told: dict[str, Any] = {}
-        #: The question that it was told of.
+        #: Id of the question that was told, until its answer is told too.
         self.asked = ""
-        #: A check that waits.
+        #: The check that waits for its time.
         self.check: Check | None = None
 
     def seal(self, kind: str, fields: dict[str, Any]) -> dict[str, str]:
-        """Return the data of a message: its next number, and a code for exactly that."""
+        """Return the data of a message: its content with the next number, and the HMAC of that."""
         content = {"n": self._number, "kind": kind, **fields}
         self._number += 1
         body = msgspec.json.encode(content)
@@ -197,7 +205,7 @@ class LabComm:
 
 
 def read_secret(data: Any) -> bytes | str:
-    """Return the secret of a ``comm_open``'s data, or why there is none."""
+    """Return the secret in the data of a ``comm_open``, as bytes, or as text why it is refused."""
     if not isinstance(data, dict) or data.get("version") != VERSION:
         return f"this kernel speaks version {VERSION}: install the extension that fits it"
     try:
@@ -213,36 +221,38 @@ def read_secret(data: Any) -> bytes | str:
 
 
 def finding_words(findings: Iterable[Finding], code: str) -> list[dict[str, Any]]:
-    """Return findings as an editor takes them: lines from 1, columns in UTF-16 code units."""
-    lines, told = LINE_END.split(code), list[dict[str, Any]]()
-    for one in findings:
-        line = max(1, min(one.line, len(lines)))
+    """Return findings for an editor: lines from 1, columns from 0 in UTF-16 code units."""
+    lines = LINE_END.split(code)
+    rows = list[dict[str, Any]]()
+    for finding in findings:
+        line = max(1, min(finding.line, len(lines)))
         text = lines[line - 1]
-        told.append(
+        rows.append(
             {
-                "rule": one.rule,
-                "title": RULES[one.rule].title,
-                "reason": visible(outcomes.reason(one)),
-                "remedy": visible(one.remedy),
-                "allows": [visible(text) for text in one.allows],
+                "rule": finding.rule,
+                "title": RULES[finding.rule].title,
+                "reason": visible(outcomes.reason(finding)),
+                "remedy": visible(finding.remedy),
+                "allows": [visible(text) for text in finding.allows],
                 "line": line,
-                "column": _units(text, one.column),
+                "column": _units(text, finding.column),
                 "end_line": line,
-                "end_column": _units(text, one.end_column),
+                "end_column": _units(text, finding.end_column),
             }
         )
-    return told
+    return rows
 
 
 def _units(text: str, column: int) -> int:
-    """Return how many UTF-16 code units come before a column, within the text."""
+    """Return how many UTF-16 code units a line has before a column."""
     before = text[:column]
     return len(before) + sum(char > "\uffff" for char in before)
 
 
 def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
-    """Return what is told of a cell: that it runs, or how it ended and what it took."""
-    request, outcome = cell.request, cell.outcome
+    """Return the event of a cell: its state and, once it has ended, its usage."""
+    request = cell.request
+    outcome = cell.outcome
     usage = None if outcome is None else outcome.usage
     calls = None if outcome is None else outcome.tool_calls
     return {
@@ -258,22 +268,22 @@ def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
 
 
 def call_words(record: CallRecord, cell: int) -> dict[str, Any]:
-    """Return what is told of a call, with secrets masked."""
+    """Return the event of a call that cell ``cell`` made, with secrets masked."""
     fields = record.as_dict()
-    given = [*map(repr, fields["args"])]
-    given += [f"{key}={value!r}" for key, value in fields["kwargs"].items()]
+    arguments = [*map(repr, fields["args"])]
+    arguments += [f"{key}={value!r}" for key, value in fields["kwargs"].items()]
     return {
         "id": str(record.number),
         "cell": cell,
         "tool": visible(record.tool.name),
-        "arguments": clip(visible(", ".join(given)[:_MOST_WORDS]), _MOST_WORDS),
+        "arguments": clip(visible(", ".join(arguments)[:_MOST_WORDS]), _MOST_WORDS),
         "state": _CALL_STATES[record.status],
         "seconds": None if record.status == "unfinished" else fields["seconds"],
     }
 
 
 def gap_words(gap: Gap) -> dict[str, Any]:
-    """Return what is told of a gap."""
+    """Return a gap as it is told."""
     return {
         "title": visible(gap.consequence),
         "why": visible(f"{gap.asked}; here: {gap.actual}"),
@@ -283,7 +293,7 @@ def gap_words(gap: Gap) -> dict[str, Any]:
 
 
 def question_words(asked: Question) -> dict[str, Any]:
-    """Return what is told of a question, but whose it is; the code in its prompt is left out."""
+    """Return a question as it is told: without the code, which only the prompt needs."""
     offers: Mapping[str, str] = {**asked.offers, "no": ""}
     return {
         "title": f"cellblock asks: {asked.asks}",
@@ -296,32 +306,32 @@ def question_words(asked: Question) -> dict[str, Any]:
 
 
 def record_words(entries: Iterable[Entry]) -> Iterator[dict[str, str]]:
-    """Yield what is told of records of the audit log, of one session and in order."""
+    """Yield the audit records of one session as they are told, in their order."""
     counts: dict[object, object] = {}
     for entry in entries:
         record = entry.record
-        what = _RECORDS.get(entry.kind, entry.kind)
+        words = _RECORDS.get(entry.kind, entry.kind)
         if entry.kind == "cell":
             counts[record.get("cell")] = record.get("count")
         if entry.kind in {"cell", "outcome"} and (count := counts.get(record.get("cell"))):
-            what = what.replace("Cell", f"Cell {count}")
-        ending = next((str(record[each]) for each in _ENDINGS if record.get(each)), "")
+            words = words.replace("Cell", f"Cell {count}")
+        ending = next((str(record[field]) for field in _ENDINGS if record.get(field)), "")
         details = ", ".join(filter(None, [str(record.get("name", "")), ending]))
         yield {
             "time": str(record.get("time", ""))[:40],
             "kind": visible(entry.kind),
-            "words": visible(clip(f"{what}: {details}" if details else what, _LINE)),
+            "words": visible(clip(f"{words}: {details}" if details else words, _LINE)),
             "text": log.words(entry)[:_MOST_WORDS],
         }
 
 
 def first_line(code: str) -> str:
-    """Return the first line of a cell, visible and not too long."""
+    """Return the first line of a cell, made visible and cut."""
     return visible(code.strip().partition("\n")[0][:_LINE])
 
 
 def failure(outcome: Outcome) -> str:
-    """Return why a cell of the extension's came to nothing, or nothing."""
+    """Return why a request that ran as a cell failed; empty if it did not fail."""
     if outcome.error is not None:
         return outcome.error.evalue
     if outcome.findings:
@@ -332,6 +342,7 @@ def failure(outcome: Outcome) -> str:
 
 
 def _ending(outcome: Outcome | None, *, ended: bool) -> str:
+    """Return a cell's state, in the extension's words."""
     if outcome is None:
         return "refused" if ended else "running"
     if outcome.stopped is not None:
@@ -344,7 +355,7 @@ def _ending(outcome: Outcome | None, *, ended: bool) -> str:
 
 
 def unverified(views: Views) -> str:
-    """Return why it is not known that all of the policy holds here, or nothing."""
+    """Return why it is not known that all of the policy holds here; empty if it is known."""
     if views.in_force is None or views.failed:
         return f"{(views.problem()[1].evalue or 'No policy is in force').rstrip('.')}."
     if views.report is None:
@@ -353,9 +364,9 @@ def unverified(views: Views) -> str:
 
 
 def budget_rows(views: Views) -> Iterator[dict[str, Any]]:
-    """Yield a row for each of a session's budgets: how much of it is used."""
-    for name, ask in views.budgets.items():
-        fields = ask()._asdict()
+    """Yield a row for each budget of the session: what is used of it, and the limit."""
+    for name, spent in views.budgets.items():
+        fields = spent()._asdict()
         for unit, used in fields.items():
             if (limit := fields.get(f"max_{unit}")) is not None:
                 yield {"name": name, "used": used, "limit": limit, "unit": unit}

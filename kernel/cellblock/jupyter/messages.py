@@ -1,8 +1,8 @@
-"""Jupyter messages: signing, parsing and composing them, and the contents of replies.
+"""Jupyter messages: ``MessageCodec`` signs, parses and composes them; then the contents of replies.
 
-Source: "Messaging in Jupyter", protocol 5.3, the wire protocol section. It is not taken from
-jupyter_client, whose import costs the host 60 ms and 9 MiB, and whose ``Session`` takes four times
-as long to read a request (ADR 0122); and a parent header is sent back as the bytes it came as.
+Source: "Messaging in Jupyter", protocol 5.3, section on the wire protocol. jupyter_client is not
+used, since its import costs the host 60 ms and 9 MiB, and its ``Session`` takes four times as long
+to read a request (ADR 0122). Also, a parent header is sent back here as the bytes that it came as.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PROTOCOL = "5.3"
 DELIMITER = b"<IDS|MSG>"
 _PARTS = 5
-#: Signatures remembered, so that a message can't be replayed; as many as jupyter_client does.
+#: Signatures that are remembered, so that a message can't be sent twice; as in jupyter_client.
 _REMEMBERED = 1 << 16
 
 
@@ -45,9 +45,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def _read(part: bytes) -> Any:
-    """Decode one part as strict JSON or, failing that, as Python's ``json`` does.
+    """Decode one part of a message as strict JSON or, if that fails, as Python's ``json`` does.
 
-    Python front ends send NaN, and lone surrogates as escapes; the latter become question marks.
+    Python front ends send NaN, and lone surrogates as escapes. The latter become question marks.
     """
     try:
         return _decode(part)
@@ -57,11 +57,11 @@ def _read(part: bytes) -> Any:
 
 
 class MessageError(ValueError):
-    """Frames that are not a message of this protocol, or not one of ours."""
+    """The frames are not a message of this protocol, or not signed with this kernel's key."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was received: checked, decoded, its header kept as bytes for replies."""
+    """A received message, checked and decoded. ``raw_header`` is sent back in replies."""
 
     identities: list[bytes]
     raw_header: bytes
@@ -73,7 +73,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def own(cls, kind: str, msg_id: str, content: dict[str, Any]) -> Message:
-        """Return a message that the kernel sends itself: nobody is answered."""
+        """Make a request of the kernel's own. It has no sender, so nobody gets the reply."""
         header = {"msg_id": msg_id, "msg_type": kind, "version": PROTOCOL}
         return cls(
             identities=[],
@@ -87,28 +87,30 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """The message's type, e.g. ``execute_request``."""
+        """The message's type, such as ``execute_request``."""
         return str(self.header.get("msg_type", ""))
 
 
 class MessageCodec:
-    """Reads and writes messages for one connection's key."""
+    """Reads and writes messages, signed with one connection's key."""
 
     def __init__(self, key: bytes, digest: str = "sha256") -> None:
-        self._key, self._digest = key, digest
+        self._key = key
+        self._digest = digest
         self._session = uuid.uuid4().hex
         self._serial = itertools.count()
         self._seen: dict[bytes, None] = {}
-        # What is not UTF-8 in an environment is read as lone surrogates, which JSON can't carry.
+        # Bytes that are not UTF-8 are lone surrogates in ``os.environ``, which JSON can't have.
         self._user = os.environ.get("USER", "username").encode("utf-8", "replace").decode()
 
     def parse(self, frames: list[bytes]) -> Message:
-        """Return the message in ``frames``; raises ``MessageError``."""
+        """Return the message that the frames are; raises ``MessageError``."""
         try:
             start = frames.index(DELIMITER)
         except ValueError:
             raise MessageError("no delimiter") from None
-        signature, parts = frames[start + 1 : start + 2], frames[start + 2 :]
+        signature = frames[start + 1 : start + 2]
+        parts = frames[start + 2 :]
         if len(parts) < _PARTS - 1 or not signature:
             raise MessageError("too few frames")
         self._check(signature[0], parts[: _PARTS - 1])
@@ -129,6 +131,10 @@ class MessageCodec:
         )
 
     def _check(self, signature: bytes, parts: Sequence[bytes]) -> None:
+        """Raise ``MessageError`` for a signature that is invalid, or was received before.
+
+        An empty key means no signatures.
+        """
         if not self._key:
             return
         if not hmac.compare_digest(signature, self._sign(parts)):
@@ -146,7 +152,7 @@ class MessageCodec:
         return hmac.digest(self._key, b"".join(parts), self._digest).hex().encode()
 
     def new_id(self) -> str:
-        """Return an id that no message of this kernel has."""
+        """Return a new id, which no other message of this kernel has."""
         return f"{self._session}_{os.getpid()}_{next(self._serial)}"
 
     def compose(
@@ -160,7 +166,7 @@ class MessageCodec:
         buffers: Sequence[bytes] = (),
         msg_id: str = "",
     ) -> list[bytes]:
-        """Return the frames of a new message; ``content`` must be JSON-able."""
+        """Return the frames of a new message; ``content`` must be JSON data."""
         header = {
             "msg_id": msg_id or self.new_id(),
             "msg_type": kind,
@@ -180,13 +186,13 @@ class MessageCodec:
 
 # --- contents of replies ----------------------------------------------------------------------
 
-#: Characters of a glob that history is searched with.
+#: Characters of a pattern that the history is searched with.
 _LONGEST_PATTERN = 1_000
 
 
 @cache
 def _ipython_version() -> str:
-    """Return the version of the IPython that cells run in; importing all of it costs 90 ms."""
+    """Return the version of the IPython that cells run in, without importing it (90 ms)."""
     package = find_spec("IPython")
     if package is None or package.origin is None:
         return ""
@@ -195,11 +201,11 @@ def _ipython_version() -> str:
 
 
 def kernel_info(*, subshells: bool = False) -> dict[str, Any]:
-    """Return ``kernel_info_reply``; what is not listed here is not offered."""
+    """Return the content of ``kernel_info_reply``. Features that it does not list are missing."""
     version = platform.python_version()
     return {
         "protocol_version": PROTOCOL,
-        # What cells run in, as under ipykernel: front ends and tests go by it.
+        # As under ipykernel, since front ends and tests depend on it.
         "implementation": "ipython",
         "implementation_version": _ipython_version(),
         "language_info": {
@@ -223,7 +229,7 @@ def kernel_info(*, subshells: bool = False) -> dict[str, Any]:
 
 
 def is_complete(code: str) -> dict[str, Any]:
-    """Return ``is_complete_reply``, by IPython's transformer, in the host."""
+    """Return the content of ``is_complete_reply``, by IPython's transformer, in the host."""
     status, indent = check_complete(code)
     reply: dict[str, Any] = {"status": status}
     if status == "incomplete":
@@ -237,19 +243,20 @@ def history_entries(store: History, content: dict[str, Any]) -> list[Any]:
     count = max(0, _number(content.get("n")) or 0)
     match content.get("hist_access_type"):
         case "tail":
-            found = store.tail(count, raw=raw)
+            entries = store.tail(count, raw=raw)
         case "range":
-            start, stop = _number(content.get("start")) or 0, _number(content.get("stop"))
-            found = store.range(_number(content.get("session")) or 0, start, stop, raw=raw)
+            start = _number(content.get("start")) or 0
+            stop = _number(content.get("stop"))
+            entries = store.range(_number(content.get("session")) or 0, start, stop, raw=raw)
         case "search":
             pattern = str(content.get("pattern") or "*")[:_LONGEST_PATTERN]
             unique = bool(content.get("unique", False))
-            found = store.search(pattern, count, raw=raw, unique=unique)
+            entries = store.search(pattern, count, raw=raw, unique=unique)
         case _:
-            found = []
+            entries = []
     if content.get("output"):
-        return [(session, line, (text, None)) for session, line, text in found]
-    return found
+        return [(session, line, (text, None)) for session, line, text in entries]
+    return entries
 
 
 def _number(value: Any) -> int | None:
@@ -257,10 +264,10 @@ def _number(value: Any) -> int | None:
 
 
 def completions(reply: wire.Completed | None, code: str, cursor: int) -> dict[str, Any]:
-    """Return ``complete_reply`` from a guest's answer, without one that there is nothing.
+    """Return the content of ``complete_reply`` from a guest's answer; None means no completions.
 
-    A front end inserts a single match unasked, so a guest that claimed the whole cell as the span
-    to replace would write the user's next one: the span is cut to the cursor's own line.
+    Front ends insert a single match without asking. A guest that named the whole cell as the span
+    to replace could so write the user's next cell. So the span is cut to the cursor's line.
     """
     if reply is None:
         return {"matches": [], "cursor_start": cursor, "cursor_end": cursor, "metadata": {}}
@@ -276,7 +283,7 @@ def completions(reply: wire.Completed | None, code: str, cursor: int) -> dict[st
 
 
 def comm_content(content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a comm message may hold, in either direction."""
+    """Return the content of a front end's comm message, with the known fields only, bounded."""
     data = content.get("data")
     kept: dict[str, Any] = {
         "comm_id": str(content.get("comm_id", ""))[:200],

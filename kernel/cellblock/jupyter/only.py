@@ -1,13 +1,13 @@
-"""A kernelspec manager for a server that starts no kernel but cellblock's.
+"""``OnlyCellblock``: a kernelspec manager for servers that must start only cellblock's kernels.
 
-``KernelSpecManager.allowed_kernelspecs`` shortens the list that a server shows; a kernel
-that is not on it still starts for whoever names it. Here it does not. A module of its own, since
-servers' configurations name it::
+``KernelSpecManager.allowed_kernelspecs`` only shortens the list that a server shows. A kernel that
+is not listed still starts if a client names it. With this manager it does not. It has a module of
+its own because servers' configurations name it::
 
     jupyter lab --ServerApp.kernel_spec_manager_class=cellblock.jupyter.only.OnlyCellblock
 
-Whoever can write a kernelspec chooses its policy. A server whose users must not, a Hub's, also has
-``--OnlyCellblock.operators_only=True``.
+Whoever can write a kernelspec chooses its policy. If users must not, as on a Hub, the server also
+needs ``--OnlyCellblock.operators_only=True``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from traitlets import Bool, TraitError, default
 
 
 class OnlyCellblock(KernelSpecManager):
-    """Finds only cellblock's kernels; of those, the ones in ``allowed_kernelspecs`` if set."""
+    """Finds only cellblock's kernels, and if ``allowed_kernelspecs`` is set only those in it."""
 
     operators_only = Bool(
         default_value=False,
@@ -32,6 +32,7 @@ class OnlyCellblock(KernelSpecManager):
 
     @default("kernel_dirs")
     def _places(self) -> list[str]:
+        """Return the folders of kernels, without those that this user can change if set so."""
         folders: list[str] = self._kernel_dirs_default()
         if not self.operators_only:
             return folders
@@ -44,36 +45,38 @@ class OnlyCellblock(KernelSpecManager):
         return theirs
 
     def find_kernel_specs(self) -> dict[str, str]:
-        """Return the folders of the kernels there are, by name."""
-        found = super().find_kernel_specs()
-        return {name: folder for name, folder in found.items() if self._is_ours(name)}
+        """Return the folders of cellblock's kernels, by name."""
+        specs = super().find_kernel_specs()
+        return {name: folder for name, folder in specs.items() if self._is_ours(name)}
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """Return a kernel's specification.
-
-        Raises NoSuchKernel for one that is not listed.
-        """
+        """Return a kernel's specification. Raises NoSuchKernel if it is not one of cellblock's."""
         name = kernel_name.lower()
         if name not in super().find_kernel_specs() or not self._is_ours(name):
             raise NoSuchKernel(kernel_name)
         return super().get_kernel_spec(kernel_name)
 
     def _is_ours(self, name: str) -> bool:
+        """Return whether a kernelspec can be read and starts cellblock."""
         try:
             argv = super().get_kernel_spec(name).argv
-        except (NoSuchKernel, OSError, TraitError, ValueError):  # one that can't be read
+        except (NoSuchKernel, OSError, TraitError, ValueError):
             return False
         return ("-m", "cellblock") in pairwise(argv)
 
 
 def _can_change(folder: str) -> bool:
-    """Return whether this user can change what is in a folder, or put another in its place."""
-    # As it is written, too: a link of the user's may lead elsewhere at any time.
-    named = Path(folder).absolute(), Path(folder).resolve()
-    for place in {place for path in named for place in (path, *path.parents) if place.exists()}:
-        found = place.stat()
-        # What is in such a folder (/tmp) is its owner's alone to rename; more can be put there.
-        sticky = found.st_mode & stat.S_ISVTX and place not in named
-        if found.st_uid == os.geteuid() or (os.access(place, os.W_OK) and not sticky):
+    """Return whether this user can change a folder's contents, or put another folder in its place.
+
+    The folders above it count too.
+    """
+    # The path as it is written counts as well as the resolved one: a link in it that the user can
+    # change may lead elsewhere at any time.
+    paths = Path(folder).absolute(), Path(folder).resolve()
+    for place in {place for path in paths for place in (path, *path.parents) if place.exists()}:
+        status = place.stat()
+        # In a sticky folder above it (/tmp) only the owner can rename what is in it.
+        sticky = status.st_mode & stat.S_ISVTX and place not in paths
+        if status.st_uid == os.geteuid() or (os.access(place, os.W_OK) and not sticky):
             return True
     return False

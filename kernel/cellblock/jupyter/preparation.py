@@ -1,18 +1,19 @@
-"""What a kernel's start finds made: for an environment and a policy, once, and not for each start.
+"""Prepares what makes kernels' starts short: once for an environment and a policy.
 
-``cellblock install`` and ``cellblock doctor`` make it. Whoever finds it stale makes it again: a
-kernel, in the background, while it runs.
+``cellblock install`` and ``cellblock doctor`` call ``prepare`` and wait for it. A kernel that finds
+something stale makes it again in the background (``make_later``, ``prove_later``). What is
+prepared, and by which module:
 
-- The command that starts the zygote: made here, and by each kernel (``early_zygote``).
-- Which policies' types were accepted (``host.files.AcceptedPolicies``), and whether overlays can be
-  laid here (``backends.layers.why_not``): by whoever resolves a policy.
-- Byte code of what every guest imports, where an installer left it out: here. Any other, for first
-  imports: by a guest's word (``host.guests.byte_code``).
-- matplotlib's list of fonts, for first plots; Vega, for first charts of altair: by processes of
-  their own (``host.guests.background``).
-- What a suite of probes sees of the policy here (``proving``), in a process of its own, too.
+- the command that starts the zygote: here, and by each kernel (``early_zygote``)
+- the policies whose types were accepted (``host.files.AcceptedPolicies``), and whether overlays
+  work on this machine (``backends.layers.why_not``): when a policy is resolved
+- byte code of modules that all guests import, if an installer left it out: here. Of other modules:
+  after a guest had to compile them (``host.guests.byte_code``)
+- matplotlib's list of fonts, for first plots, and Vega, for first charts of altair: in processes of
+  their own (``host.guests.background``)
+- the proof of the policy on this machine: in a process of its own (``proving``)
 
-How much each buys is in ``docs/performance.md``.
+``docs/performance.md`` says how much time each saves.
 """
 
 from __future__ import annotations
@@ -44,21 +45,22 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor
     from cellblock.wire.messages import Prepare
 
-#: Seconds for which what is made is waited for; a later kernel makes the rest.
+#: Seconds that ``make_now`` waits. Kernels make what is missing then.
 PATIENCE: Final = 60.0
 
 
 def prepare(policy: str, named: str) -> SessionConfig | PolicyError | BackendError | StartError:
-    """Make what starts of kernels under a policy find made, and wait for it.
+    """Prepare for kernels under a policy in the current folder, and wait for that.
 
-    ``named`` is what their command calls it. Return what a kernel in this folder would be started
-    with, or why no cell would run in it. What can't be made is left to the kernels.
+    ``named`` is the policy as the kernels' command names it. Return the config that a kernel here
+    would have, or the error why no cell would run in it. A part that fails is left to the kernels.
     """
     try:
         scratch = make_scratch()
     except StartError as failure:
         return failure
-    folder, project = Path(scratch), Path.cwd()
+    folder = Path(scratch)
+    project = Path.cwd()
     try:
         options = SessionOptions(
             policy, project, folder, allow_unsafe=True, asks=True, stages_home=True
@@ -76,17 +78,17 @@ def prepare(policy: str, named: str) -> SessionConfig | PolicyError | BackendErr
 
 
 def _stale(session: Prepare) -> list[background.Stale]:
-    """Return how to make what a session could use and that is not up to date."""
+    """Return the programs that make what the session could use and is not up to date."""
     vega = session.charts == "pages" and not session.vega
-    found = [background.stale_font_list(), background.stale_vega() if vega else None]
-    return [each for each in found if each is not None]
+    programs = [background.stale_font_list(), background.stale_vega() if vega else None]
+    return [program for program in programs if program is not None]
 
 
 def make_later(reactor: Reactor, session: Prepare) -> None:
-    """Have a kernel make in a while what it finds stale.
+    """Make what is stale in the background, some time after the kernel's start.
 
-    Byte code comes by itself: its guest says what it had to compile. A program that uses a sandbox
-    makes nothing, for it has no child that it does not know of.
+    Byte code is not made here: the guest reports which modules it had to compile. Programs that use
+    sandboxes do not call this: they should have no child processes that they do not know of.
     """
 
     def make() -> None:
@@ -98,15 +100,15 @@ def make_later(reactor: Reactor, session: Prepare) -> None:
         reactor.call_later(background.AFTER, make)
 
 
-#: Seconds after a kernel's begin that its policy is proved: it is at work, or its user reads.
+#: Seconds after a kernel's start when its policy is proved. By then the first cells have run.
 PROVE_AFTER: Final = 30.0
 
 
 def prove_later(reactor: Reactor, config: SessionConfig, look: Callable[[], bool]) -> None:
-    """Have a kernel's policy proved in a while, in a process that takes no time from others.
+    """Prove a kernel's policy some time after its start, in a process of the lowest priority.
 
-    ``look`` looks for a proof, then and when the process has ended, and returns whether there is
-    one: another kernel may have been first.
+    ``look`` returns whether there is a proof. It is called before, since another kernel may have
+    proved the same policy, and when the process has ended.
     """
     if sys.platform != "linux" or config.chosen.backend.name == "noop":
         return
@@ -119,20 +121,21 @@ def prove_later(reactor: Reactor, config: SessionConfig, look: Callable[[], bool
             return
         with (
             contextlib.suppress(OSError, ValueError),
-            tempfile.TemporaryFile() as said,
+            tempfile.TemporaryFile() as policy_file,
             open(os.devnull, "r+b") as null,  # noqa: PTH123 - its descriptor alone is used
         ):
-            said.write(msgspec.json.encode(policy.as_dict()))
-            said.seek(0)
-            files = [said.fileno(), null.fileno(), null.fileno()]
+            policy_file.write(msgspec.json.encode(policy.as_dict()))
+            policy_file.seek(0)
+            files = [policy_file.fileno(), null.fileno(), null.fileno()]
             background.spawn(reactor, argv, dict(os.environ), files, ended=look)
 
     reactor.call_later(PROVE_AFTER, prove)
 
 
 def make_now(session: Prepare) -> None:
-    """Make what is stale, and wait for that."""
-    reactor, running = ZmqReactor(), set[str]()
+    """Make what is stale, and wait until all of it is made, ``PATIENCE`` seconds at most."""
+    reactor = ZmqReactor()
+    running = set[str]()
 
     def ended(target: str) -> None:
         running.discard(target)

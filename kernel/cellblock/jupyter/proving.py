@@ -1,8 +1,9 @@
-"""Prove a policy: run the suite of probes as a kernel would start, and keep what they saw.
+"""``run_probes``: proves a policy: runs the suite of probes in a guest, and keeps the outcomes.
 
-``cellblock doctor`` and ``cellblock install`` do so at once. A kernel whose policy nobody proved on
-this machine has this module do it as a program (``preparation.prove_later``). What a proof counts
-for is ``host.probes.key``.
+The guest starts as a kernel's would, under the same policy. ``cellblock doctor`` and ``cellblock
+install`` call this at once. A kernel whose policy has no proof on this machine runs this module as
+a program in the background (``preparation.prove_later``). A proof is valid for the same
+``host.probes.key``.
 """
 
 from __future__ import annotations
@@ -44,23 +45,27 @@ _SEEN_BY_HOST: Final = "the host saw it"
 def run_probes(
     policy: Policy, chosen: Chosen, project: Path | None = None
 ) -> tuple[Proof | None, messages.LockReport | None]:
-    """Run the suite of probes where guests start, on Linux; keep what it saw for kernels' starts.
+    """Prove a policy on Linux, and keep the proof for kernels. Return proof and lock report.
 
-    Without a ``project`` it is the current folder. Never raises.
+    The proof is not kept if the suite failed or was disturbed. ``project`` is by default the
+    current folder. Never raises; returns (None, None) on other systems.
     """
     if sys.platform != "linux":
         return None, None
     project = project or Path.cwd()
     proof, report = prove(policy, chosen, project)
     if report is not None and not proof.failure and not _was_disturbed(proof):
-        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+        with contextlib.suppress(OSError):  # such as a backend's program that is gone
             key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
             probes.Proofs(default_path().parent).keep(key, proof)
     return proof, report
 
 
 def _was_disturbed(proof: Proof) -> bool:
-    """Whether somebody else called at a listener of the suite's: another run may witness all."""
+    """Return whether another program connected to a listener of the suite.
+
+    Then some outcome is "unwitnessed", and another run may witness all.
+    """
     return any(
         seen.outcome == "unwitnessed" and seen.detail.startswith(_SEEN_BY_HOST)
         for seen in proof.results.values()
@@ -70,32 +75,33 @@ def _was_disturbed(proof: Proof) -> bool:
 def prove(
     policy: Policy, chosen: Chosen, project: Path
 ) -> tuple[Proof, messages.LockReport | None]:
-    """Run the suite under ``policy``; return what it saw, and what the guest's locks said.
+    """Run the suite under ``policy``; return the proof, and the guest's report of its locks.
 
-    Never raises: where it can't be run, nothing is witnessed.
+    Never raises. If the suite can't be run, all outcomes are "unwitnessed", and the report is None.
     """
-    with contextlib.ExitStack() as made:
+    with contextlib.ExitStack() as resources:
         try:
             scratch = Path(make_scratch())
-            # The zygote removes it, where there comes to be one.
-            made.callback(remove_scratch, str(scratch))
+            # If a zygote starts, it removes the folder itself.
+            resources.callback(remove_scratch, str(scratch))
             roots = _write_roots(policy, scratch)
-            around = made.enter_context(contextlib.closing(Surroundings(roots)))
+            around = resources.enter_context(contextlib.closing(Surroundings(roots)))
             return _prove(policy, chosen, project, scratch, around)
         except (OSError, CellblockError) as error:
-            why = str(error)
-            results = {probe.name: Seen("unwitnessed", why) for probe in asked(policy)}
-            return Proof(results, probes.where(), _now(), why), None
+            reason = str(error)
+            results = {probe.name: Seen("unwitnessed", reason) for probe in asked(policy)}
+            return Proof(results, probes.where(), _now(), reason), None
 
 
 def _prove(
     policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
 ) -> tuple[Proof, messages.LockReport | None]:
+    """Run the suite in the surroundings that the host can observe (``Surroundings``)."""
     addresses = policy.network_access
     if isinstance(addresses, tuple) and addresses:
         addresses = (*addresses, around.listed)
-    # The same policy, with a root and a denied path of our own to try it on.
-    tried = policy.replace(
+    # The same policy, but with a root and a denied path of the suite's own, for probes to try.
+    tried_policy = policy.replace(
         filesystem_read_roots=(*policy.filesystem_read_roots, str(around.inside)),
         filesystem_write_roots=_write_roots(policy, scratch),
         read_deny_paths=(*policy.read_deny_paths, str(around.denied)),
@@ -103,22 +109,23 @@ def _prove(
     )
     private = [default_path().parent, around.outside]
     folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
-    plan, wrap = planned(tried, chosen.backend, **folders)
-    prepare = prepare_message(tried, plan, project, scratch)
+    plan, wrap = planned(tried_policy, chosen.backend, **folders)
+    prepare = prepare_message(tried_policy, plan, project, scratch)
     loop = ZmqReactor()
-    with contextlib.ExitStack() as made:
+    with contextlib.ExitStack() as resources:
         reach = None
         if plan.neighbours and isinstance(addresses, tuple):
             relay = Relay(loop, addresses)
-            reach = made.enter_context(contextlib.closing(relay))
+            reach = resources.enter_context(contextlib.closing(relay))
         prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
         prover.run(_trial(policy, around, scratch))
-    declared = settle(chosen.declare(tried), prover.report)
+    declared = settle(chosen.declare(tried_policy), prover.report)
     results = _compared(policy, prover, declared, around.listening)
     return Proof(results, probes.where(), _now(), prover.failure), prover.report
 
 
 def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Trial:
+    """Return the message that has the guest run the probes, with what they try."""
     names = (probe.name for probe in asked(policy))
     return messages.Trial(
         probes=tuple(name for name in names if name != EARLIER_THREAD),
@@ -141,22 +148,24 @@ def _compared(
     declared: Mapping[str, Enforcement],
     listening: Collection[str],
 ) -> dict[str, Seen]:
-    """Return what came of each probe: by what is seen from here first, then by the guest's word."""
-    found = {}
+    """Return each probe's outcome. What the host observed overrides what the guest reports."""
+    outcomes = {}
     for probe in asked(policy):
         attempt = prover.results.get(probe.name)
         outcome = attempt.outcome if attempt else "unwitnessed"
         detail = attempt.detail if attempt else prover.failure or "nothing was said of it"
         if probe.name in prover.touched and outcome != "passed":
             detail = f"{_SEEN_BY_HOST}, and the guest said: {outcome}"
-            # Anybody may have called at a listener; files and processes are the suite's alone.
+            # Any program may have connected to a listener, but only the suite knows its files and
+            # processes.
             outcome = "unwitnessed" if probe.name in listening else "passed"
         is_known = outcome == "passed" and disclosed(probe, declared)
-        found[probe.name] = Seen(outcome, detail, is_known)
-    return found
+        outcomes[probe.name] = Seen(outcome, detail, is_known)
+    return outcomes
 
 
 def _write_roots(policy: Policy, scratch: Path) -> tuple[str, ...]:
+    """Return the policy's roots for writing, with the path of this scratch folder."""
     return tuple(root.replace("{scratch}", str(scratch)) for root in policy.filesystem_write_roots)
 
 
@@ -165,11 +174,12 @@ def _now() -> str:
 
 
 def main() -> None:
-    """Prove the policy on stdin, JSON as ``Policy.as_dict`` has it, for a kernel of a project.
+    """Prove the policy on stdin, which is JSON of ``Policy.as_dict``, for a kernel.
 
-    Arguments: the process that is waiting, with which this one ends, and the project.
+    Arguments: the pid of the kernel, with which this process ends, and the project's folder.
     """
-    host, project = int(sys.argv[1]), Path(sys.argv[2])
+    host = int(sys.argv[1])
+    project = Path(sys.argv[2])
     spawn.end_with_host(host)
     os.nice(19)
     policy = from_values(json.load(sys.stdin))

@@ -1,12 +1,13 @@
-"""A kernel provisioner that has a kernel waiting, so that the next one is there at once.
+"""``CellblockProvisioner``: keeps a kernel waiting in a server, so that the next starts at once.
 
-Jupyter's servers load it by its entry point, for kernelspecs that name it. It is theirs in all but
-this: some seconds after a server started a kernel, it starts another one of the same command that
-waits (``warm``), and hands the next launch over to it. There is at most one for each kernelspec,
-and it ends unused after a while, or with the server.
+Jupyter's servers load it through its entry point, for kernelspecs that name it. It does what
+``LocalProvisioner`` does, and one thing more. Some seconds after a server has started a kernel, it
+starts a second one with the same command, which waits (``warm``; ADR 0150), and it hands the next
+launch over to that. At most one kernel waits for each kernelspec. It ends if it is not launched for
+some minutes, and when the server ends.
 
-It starts kernels of other kinds as ``LocalProvisioner`` does, so it may be the default provisioner
-of a server. Only managers of several kernels have one wait: a program that runs one notebook needs
+Kernels of other kinds are started as by ``LocalProvisioner``, so this may be a server's default
+provisioner. Only managers of several kernels have one wait: a program that runs one notebook needs
 no second kernel.
 """
 
@@ -36,19 +37,19 @@ if TYPE_CHECKING:
 
     from jupyter_client.connect import KernelConnectionInfo
 
-    #: Our end of its socket, and a kernel.
+    #: A waiting kernel: the server's end of its socket, and the process.
     Waiting = tuple[socket.socket, subprocess.Popen[bytes]]
 
-#: What a server asks for that can be handed over; anything else is a plain start.
+#: The arguments of a launch that can be handed over. With any other the kernel is started plainly.
 _HANDED_OVER: Final = {"cwd", "env"}
-#: Bytes that a socket takes while nobody reads yet (unix(7), wmem_default).
+#: Bytes that a socket accepts before anybody reads (unix(7), wmem_default).
 _LONGEST: Final = 100_000
-#: Seconds that one which is let go of may take to end.
+#: Seconds to wait for a kernel to start, or to end.
 _PATIENCE: Final = 5.0
 
 
 class CellblockProvisioner(LocalProvisioner):
-    """Starts a kernel as ``LocalProvisioner`` does, or has one that waits be it."""
+    """Starts kernels as ``LocalProvisioner`` does, or hands the launch to a waiting kernel."""
 
     warm = Bool(
         default_value=True,
@@ -59,37 +60,41 @@ class CellblockProvisioner(LocalProvisioner):
     warm_seconds = Float(600.0, config=True, help="Seconds that a kernel waits before it ends.")
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Launch a kernel."""
+        """Launch a kernel; then start another one some seconds later, which waits."""
         place = _options_at(cmd)
         if place is None or not self.warm:
             return await super().launch_kernel(cmd, **kwargs)
-        asked = self._scrub_kwargs(kwargs)
+        arguments = self._scrub_kwargs(kwargs)
         name = (self.kernel_spec.resource_dir, *cmd[:place])
-        there = None
-        if set(asked) <= _HANDED_OVER:
-            there = _waiting.launch(name, cmd[place:], asked)
-        if there is None or not await _has_started(*there):
+        waiting = None
+        if set(arguments) <= _HANDED_OVER:
+            waiting = _waiting.launch(name, cmd[place:], arguments)
+        if waiting is None or not await _has_started(*waiting):
             await super().launch_kernel(cmd, **kwargs)
         else:
-            _, self.process = there
-            self.pid = self.pgid = self.process.pid  # it leads a session
-            self.cwd = asked.get("cwd") or Path.cwd()
+            # ``LocalProvisioner`` would set these.
+            _, self.process = waiting
+            self.pid = self.pgid = self.process.pid  # the kernel leads a session
+            self.cwd = arguments.get("cwd") or Path.cwd()
         if isinstance(getattr(self.parent, "parent", None), MultiKernelManager):
-            environment = _shared(asked.get("env", os.environ), self.kernel_spec.env)
-            again: dict[str, Any] = {"env": environment, "cwd": asked.get("cwd")}
+            environment = _shared(arguments.get("env", os.environ), self.kernel_spec.env)
+            again: dict[str, Any] = {"env": environment, "cwd": arguments.get("cwd")}
             start = partial(launch_kernel, [*cmd, WARM], **again)
             _waiting.begin_later(name, start, self.warm_after, self.warm_seconds)
         return self.connection_info
 
 
 def _options_at(cmd: list[str]) -> int | None:
-    """Return where a kernel's own options begin in a command; None in another kernel's."""
+    """Return where cellblock's own options begin in a command; None if it is another kernel's."""
     pairs = enumerate(pairwise(cmd), start=2)
     return next((place for place, pair in pairs if pair == ("-m", "cellblock")), None)
 
 
 async def _has_started(control: socket.socket, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the kernel says that its sockets are bound; return False where it has ended."""
+    """Wait until a launched kernel says that its sockets are bound; return False if it has ended.
+
+    After ``_PATIENCE`` seconds it counts as started.
+    """
     control.setblocking(False)
     loop = asyncio.get_running_loop()
     with control, contextlib.suppress(TimeoutError):
@@ -100,11 +105,14 @@ async def _has_started(control: socket.socket, process: subprocess.Popen[bytes])
             pass
         await loop.run_in_executor(None, _wait, process)
         return False
-    return True  # it takes long, as it would without
+    return True  # it takes long; started plainly it would take longer
 
 
 def _shared(environment: Mapping[str, str], spec: Mapping[str, str]) -> dict[str, str]:
-    """Return of a kernel's environment what is every one's: the server's and the kernelspec's."""
+    """Return the variables that all kernels have: the server's own and the kernelspec's.
+
+    The others belong to one launch, so a waiting kernel must not have them.
+    """
     return {
         name: value
         for name, value in environment.items()
@@ -113,31 +121,37 @@ def _shared(environment: Mapping[str, str], spec: Mapping[str, str]) -> dict[str
 
 
 class _Waiting:
-    """The kernels that wait: one for each name, in any thread."""
+    """The waiting kernels of a server, at most one for each name. May be used from any thread.
+
+    A name is the kernelspec's folder, and the command up to cellblock's own options.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._there: dict[tuple[str, ...], Waiting] = {}
+        self._kernels: dict[tuple[str, ...], Waiting] = {}
         self._timers: dict[tuple[str, ...], threading.Timer] = {}
 
     def launch(
         self, name: tuple[str, ...], arguments: list[str], asked: Mapping[str, Any]
     ) -> Waiting | None:
-        """Hand a launch over to the kernel that waits; return it, None where none does."""
+        """Hand a launch over to the waiting kernel of this name; return that, or None.
+
+        ``asked`` may have the folder (``cwd``) and the environment (``env``).
+        """
         with self._lock:
-            there = self._there.pop(name, None)
-        if there is None:
+            waiting = self._kernels.pop(name, None)
+        if waiting is None:
             return None
-        control, process = there
+        control, process = waiting
         environment = {**asked.get("env", os.environ), "JPY_PARENT_PID": str(os.getpid())}
         folder = Path(asked.get("cwd") or "").absolute()
         launch = {"arguments": arguments, "folder": str(folder), "environment": environment}
         text = json.dumps(launch).encode()
         if process.poll() is None and len(text) <= _LONGEST and folder.is_dir():
-            with contextlib.suppress(OSError):  # it is ending
+            with contextlib.suppress(OSError):  # raised if the kernel is ending
                 control.sendall(text)
                 control.shutdown(socket.SHUT_WR)
-                return there
+                return waiting
         control.close()
         threading.Thread(target=_wait, args=[process], daemon=True).start()
         return None
@@ -149,19 +163,19 @@ class _Waiting:
         after: float,
         seconds: float,
     ) -> None:
-        """Start one ``after`` so many seconds, which ends when it was not launched ``seconds`` on.
+        """Start a waiting kernel in ``after`` seconds; end it if it is not launched in ``seconds``.
 
-        Whatever was to happen with this name does not.
+        Replaces the timer of this name, whether it would start a kernel or end one.
         """
 
         def begin() -> None:
             with self._lock:
                 if self._timers.get(name) is not timer:
                     return
-                if name not in self._there:
+                if name not in self._kernels:
                     ours, theirs = socket.socketpair()
                     with theirs:
-                        self._there[name] = ours, start(stdin=theirs)
+                        self._kernels[name] = ours, start(stdin=theirs)
                 self._set(name, threading.Timer(seconds, self._end, [name]))
 
         with self._lock:
@@ -169,6 +183,7 @@ class _Waiting:
             self._set(name, timer)
 
     def _set(self, name: tuple[str, ...], timer: threading.Timer) -> None:
+        """Start a timer in place of the one that this name has."""
         if name in self._timers:
             self._timers[name].cancel()
         self._timers[name] = timer
@@ -176,14 +191,16 @@ class _Waiting:
         timer.start()
 
     def _end(self, name: tuple[str, ...]) -> None:
+        """End the waiting kernel: it ends when its socket is closed."""
         with self._lock:
-            there = self._there.pop(name, None)
-        if there is not None:
-            there[0].close()
-            _wait(there[1])
+            waiting = self._kernels.pop(name, None)
+        if waiting is not None:
+            waiting[0].close()
+            _wait(waiting[1])
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a kernel that was told to end has ended; kill it if it takes too long."""
     try:
         process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""The kernel's loop: zmq sockets, descriptors, timers and signals in one thread.
+"""``ZmqReactor``: the kernel's event loop, for zmq sockets, descriptors, timers and signals.
 
-No asyncio and no helper threads: nothing here ever waits for user code, so one poll serves the
-heartbeat as well as a running cell, and a round trip pays for no hand-over.
+One thread, without asyncio (ADR 0001). No callback waits for user code, so a single poll serves the
+heartbeat as well as a running cell, and a round trip needs no hand-over between threads.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-#: As plain numbers: zmq's own flags take microseconds to be combined.
-_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
-#: Cancelled timers that are kept, however few others there are.
+#: As plain numbers: combining zmq's own flags takes microseconds.
+_IN = int(zmq.POLLIN)
+_OUT = int(zmq.POLLOUT)
+#: Cancelled timers that may stay in the heap.
 _MOST_CANCELLED = 64
-#: Seconds for which an event is polled for busily: that costs no more than to sleep and be woken.
+#: Seconds for which the loop polls busily for an expected event. To sleep and be woken would cost
+#: as much (ADR 0111).
 _AT_ONCE = 0.00025
 
 
@@ -40,7 +42,7 @@ class ZmqTimer:
         self._on_cancel = on_cancel
 
     def cancel(self) -> None:
-        """Cancel it."""
+        """Cancel the timer; nothing happens if it is due already."""
         if self.action is not None:
             self.action = None
             self._on_cancel()
@@ -53,35 +55,38 @@ class ZmqReactor:
         self._poller = zmq.Poller()
         self._callbacks: dict[Any, Callable[[], None]] = {}
         self._timers: list[tuple[float, int, ZmqTimer]] = []
-        #: How many of them are cancelled: those stay until they are due, or most timers are.
+        #: How many of the timers are cancelled. They stay in the heap until they are due, or until
+        #: most timers are cancelled.
         self._cancelled = 0
         self._serial = itertools.count()
         self._running = False
         self._expecting = False
-        #: Whether the last expected event came at once; never with one processor, which the sender
-        #: needs.
-        self._brisk, self._alone = False, available_processors() == 1
+        #: Whether the last expected event came within ``_AT_ONCE``.
+        self._brisk = False
+        #: Whether there is only one processor. Busy polling would keep it from the sender.
+        self._alone = available_processors() == 1
 
     def watch(
         self, fd: Any, on_ready: Callable[[], None], *, read: bool = True, write: bool = False
     ) -> None:
-        """Call ``on_ready`` when a descriptor or a zmq socket is ready."""
+        """Call ``on_ready`` whenever a descriptor or zmq socket is ready to read or to write."""
         self._callbacks[fd] = on_ready
         self._poller.register(fd, (_IN if read else 0) | (_OUT if write else 0))
 
     def unwatch(self, fd: Any) -> None:
-        """Stop watching."""
-        # One that is watched for nothing just now is not in the poller.
+        """Stop watching a descriptor or socket."""
+        # If it is watched for neither reading nor writing, it is not in the poller.
         if self._callbacks.pop(fd, None) is not None and fd in self._poller:
             self._poller.unregister(fd)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> ZmqTimer:
-        """Call ``action`` in ``seconds``."""
-        timer = ZmqTimer(action, self._one_cancelled)
+        """Call ``action`` from the loop in ``seconds``; return a timer that can be cancelled."""
+        timer = ZmqTimer(action, self._on_cancel)
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._serial), timer))
         return timer
 
-    def _one_cancelled(self) -> None:
+    def _on_cancel(self) -> None:
+        """Count a cancelled timer; remove all of these when they are most of the heap."""
         self._cancelled += 1
         if self._cancelled > _MOST_CANCELLED and 2 * self._cancelled > len(self._timers):
             self._timers[:] = [entry for entry in self._timers if entry[2].action is not None]
@@ -89,11 +94,11 @@ class ZmqReactor:
             self._cancelled = 0
 
     def expect(self) -> None:
-        """Poll busily for the next event, if the last expected one came at once."""
+        """Poll busily for the next event, if the last expected event came at once (ADR 0111)."""
         self._expecting = True
 
     def on_signal(self, numbers: dict[int, Callable[[], None]]) -> None:
-        """Call back in the loop, not in the handler, when a signal arrives."""
+        """Call back when a signal arrives, from the loop and not from the signal handler."""
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in numbers:
@@ -107,7 +112,7 @@ class ZmqReactor:
         self.watch(read, arrived)
 
     def run(self) -> None:
-        """Serve until ``stop``."""
+        """Run callbacks and timers until ``stop`` is called."""
         self._running = True
         while self._running:
             for fd, _ in self._ready(self._due()):
@@ -116,9 +121,11 @@ class ZmqReactor:
                     _attempt(callback)
 
     def _ready(self, due: int | None) -> list[tuple[Any, int]]:
-        """Return what is ready, within ``due`` milliseconds."""
-        poll, clock = self._poller.poll, time.perf_counter
-        expecting, self._expecting = self._expecting, False
+        """Return the descriptors that are ready, after ``due`` milliseconds at most."""
+        poll = self._poller.poll
+        clock = time.perf_counter
+        expecting = self._expecting
+        self._expecting = False
         if not expecting:
             return poll(due)
         began = now = clock()
@@ -136,7 +143,7 @@ class ZmqReactor:
         self._running = False
 
     def _due(self) -> int | None:
-        """Run the timers that are due; return milliseconds to the next."""
+        """Run the timers that are due; return the milliseconds until the next, or None."""
         timers = self._timers
         while timers and self._running:
             when, _, timer = timers[0]
@@ -148,14 +155,15 @@ class ZmqReactor:
             if wait > 0:
                 return int(wait * 1000) + 1
             heapq.heappop(timers)
-            action, timer.action = timer.action, None
+            action = timer.action
+            timer.action = None
             _attempt(action)
-        # A timer may have stopped the loop: then there is nothing to wait for.
+        # If a timer has stopped the loop, it must not wait for events any more.
         return None if self._running else 0
 
 
 def _attempt(action: Callable[[], None]) -> None:
-    """Call ``action``; our fault is printed and costs no kernel (promise P6)."""
+    """Call ``action``. An exception, which is a fault of cellblock's, is printed (promise P6)."""
     try:
         action()
     except Exception:  # noqa: BLE001 - the loop goes on

@@ -1,9 +1,9 @@
-"""Starting a kernel: in the order that wastes no time.
+"""``main``: starts a kernel, in the order that loses the least time, and runs it.
 
-The zygote imports what guests need, which takes longest of all, so it is spawned before anything
-slow is imported here. Sockets are bound before the policy is used, so that a front end's first
-messages wait in them. A policy that can't be kept does not end the kernel but answers every cell:
-a kernel that merely dies tells nobody why.
+The zygote's imports take longest, so it is spawned before anything slow is imported here. Sockets
+are bound before the policy is used, so that a front end's first messages wait in them. If the
+policy can't be used, the kernel starts all the same and answers every cell with the reason: a
+kernel that ends tells its user nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cellblock.jupyter.reactor import ZmqReactor
 
 
-#: Seconds between looks at whether whoever started the kernel is still there.
+#: Seconds between two checks whether the process that started the kernel still runs.
 PARENT_POLL = 1.0
 _STDERR = 2
 
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
     try:
         _check_file_limit()
         _fill_standard_descriptors()
-        # Job-control shells and notebook servers share our process group; Ctrl-C is theirs.
+        # A notebook server or a shell may share the kernel's process group. Ctrl-C is for them.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         early = EarlyZygote(options.policy)
         spawn.protect_host()
@@ -60,11 +60,12 @@ def main(argv: list[str]) -> None:
 
 
 def _check_file_limit() -> None:
-    # ZeroMQ aborts the process where it can't open what it needs.
+    """Raise the limit on open files as far as possible. Raises StartError if it is too low."""
+    # ZeroMQ aborts the process if it can't open its descriptors.
     if 0 <= (limit := os.sysconf("SC_OPEN_MAX")) < spawn.LEAST_FILES:
         raise StartError(f"only {limit} files may be open. Raise it: ulimit -n 1024.")
-    # Guests get half of it where they have sockets (``guest.confine.process``): so that is more
-    # than their policy gives them, where the user may have so many.
+    # Guests with sockets get half of the limit (``guest.confine.process``). Raised as far as the
+    # user may, half is usually more than their policy gives them.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(
         OSError, ValueError
@@ -73,17 +74,18 @@ def _check_file_limit() -> None:
 
 
 def _fill_standard_descriptors() -> None:
-    """Open descriptors 0 to 2: a socket with such a number would be taken for a terminal."""
+    """Open descriptors 0 to 2 if they are closed, or a socket could take the place of stdout."""
     try:
         while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
             os.set_inheritable(fd, True)
     except OSError as exc:
-        what = f"{os.devnull} can't be opened: {exc.strerror}"
-        raise StartError(f"{what}. Have the container or the machine mount /dev.") from None
+        problem = f"{os.devnull} can't be opened: {exc.strerror}"
+        raise StartError(f"{problem}. Have the container or the machine mount /dev.") from None
     os.close(fd)
 
 
 def _serve(reactor: ZmqReactor, kernel: Kernel) -> None:
+    """Run the loop until the kernel is shut down, or the process that started it has ended."""
     reactor.on_signal(
         {
             signal.SIGINT: kernel.interrupt,
@@ -91,7 +93,8 @@ def _serve(reactor: ZmqReactor, kernel: Kernel) -> None:
             signal.SIGHUP: reactor.stop,
         },
     )
-    if starter := os.environ.get("JPY_PARENT_PID"):  # stop when that is gone, as ipykernel does
+    if starter := os.environ.get("JPY_PARENT_PID"):
+        # ipykernel, too, stops when the process of this number has ended.
         parent = os.getppid()
 
         def look() -> None:
@@ -107,10 +110,10 @@ def _serve(reactor: ZmqReactor, kernel: Kernel) -> None:
 
 
 def _is_gone(starter: str) -> bool:
-    """Return whether the process of this number, which started the kernel, is no more.
+    """Return whether the process of this number, which started the kernel, has ended.
 
-    It may have ended before anybody looked for a first time: then somebody else is our parent.
-    With a parent outside of our pid namespace its number means nothing.
+    It may have ended before the first check, so comparing parents is not enough. If the parent is
+    outside of the kernel's pid namespace, the number means nothing, and the answer is False.
     """
     with contextlib.suppress(PermissionError, ValueError, OverflowError):
         try:

@@ -1,17 +1,22 @@
-"""A kernel that is there before it is asked for: it waits for its launch, as far along as can be.
+"""``launched``: lets a kernel wait for its launch, prepared as far as possible (ADR 0150).
 
-``provisioner`` starts it, in a server, with the command of the kernel before and ``--warm``. It
-imports what a kernel imports and starts a zygote. Where the policy allows it, the zygote prepares
-for another kernel like the last one: of the same policy, in the same folder. Then it sleeps.
+    started by ``provisioner`` with ``--warm`` ──► imports, zygote ──► waits
+                                                                         │
+         socket closed, or the parent has ended ◄────────────────────────┤ launch
+             ──► exit                                                    ▼
+                     folder, environment, options of the launch ──► a kernel's usual start
 
-What launches it comes through a socket that is its stdin, which nobody but its parent has: command
-line, folder and environment, in place of those that it was started with. From there on all is as
-in any start: the sockets are bound, the policy is read, and the zygote is used if it was told
-exactly what it would be told now. Else another one is started.
+``provisioner``, in a server, starts it with the command of the last kernel. It imports what a
+kernel imports, and starts a zygote. If the policy allows that (``may_be_told``), the zygote
+prepares for another kernel with the same policy in the same folder.
 
-Two things can't be had in place of others: variables that are read as a process begins, and code
-that was imported. Where those differ it executes itself again, which is a plain start. It ends
-when its parent does, or lets go of the socket.
+The launch comes through a socket, which is the process's stdin and which only its parent has. It
+brings command line, folder and environment, which replace those that the process was started with.
+Then the start goes on as usual: sockets are bound, the policy is read, and the zygote is used if it
+was told exactly what it would be told now.
+
+Two things can't be replaced: environment variables that are read when a process begins, and code
+that was imported. If these differ, the process executes itself anew, which is a plain start.
 """
 
 from __future__ import annotations
@@ -47,18 +52,19 @@ if TYPE_CHECKING:
     from cellblock.jupyter.reactor import ZmqReactor
     from cellblock.wire.messages import Prepare
 
-#: Variables of one launch, which nothing reads before it: any other may have been.
+#: Beginnings of variables that belong to one launch. Nothing reads these before the launch; any
+#: other variable may have been read.
 _OF_A_LAUNCH = ("JPY_", "KERNEL_")
 _STDIN = 0
-#: Tells the parent that a kernel has started, or does so plainly.
+#: Tells the parent that the launch was taken: the kernel has started, or executes itself anew.
 _TAKEN = b"+"
 
 
 def may_be_told(config: SessionConfig) -> bool:
-    """Whether a zygote can be told of this before the launch.
+    """Return whether a zygote can be told this config before the launch.
 
-    Not where somebody is asked first, where it is not known yet which tools there are, and where
-    the zygote is a container.
+    It can't if the user must be asked first, if the config has tools, which are not loaded yet, or
+    if the zygote runs in a container.
     """
     policy = config.policy
     equipped = policy.tools or policy.mcp or policy.llm.granted or policy.operations is not None
@@ -66,9 +72,9 @@ def may_be_told(config: SessionConfig) -> bool:
 
 
 class ToldZygote:
-    """A waiting kernel's zygote, told ``config``, with a guest and a spare one, which imports.
+    """The zygote of a waiting kernel, which was told ``config``, and a guest and a spare guest.
 
-    Raises OSError where no process can be started.
+    The spare guest imports modules ahead. Raises OSError if no process can be started.
     """
 
     def __init__(self, reactor: ZmqReactor, early: EarlyZygote, config: SessionConfig) -> None:
@@ -83,8 +89,9 @@ class ToldZygote:
             raise
 
     def _forked(self, reactor: ZmqReactor, config: SessionConfig) -> tuple[Guest, SpareGuest]:
+        """Have the zygote fork the guests, which wait for a session to take them."""
         guest = Guest(reactor, _ignore, _ignore, _ignore)
-        guest.hold(held=True)  # whoever it is for reads its report
+        guest.hold(held=True)  # the session that takes it reads its report
         self._zygote.fork(guest)
         modules = imported_ahead(config.policy)
         spare = SpareGuest(reactor, self._fork, modules, config.prepare.cwd)
@@ -97,14 +104,14 @@ class ToldZygote:
         return self._zygote
 
     def take(self, prepare: Prepare) -> Standing | None:
-        """Return all where they are for just this; else end them, and return nothing."""
+        """Return zygote and guests if they were told exactly this; else end them."""
         if self._zygote.closed or self._told != _told(prepare):
             self.end()
             return None
         return Standing(self._zygote, self._guests)
 
     def end(self) -> None:
-        """End all."""
+        """End the guests and the zygote."""
         guest, spare = self._guests
         spare.end()
         guest.close()
@@ -113,7 +120,7 @@ class ToldZygote:
 
 
 def _told(prepare: Prepare) -> tuple[Any, ...]:
-    """Return what a zygote and its guests are told, and which folder they are in by that."""
+    """Return what a zygote and its guests are told, and the identity of the folder they are in."""
     return first_frame(prepare), place_of(prepare), identity(prepare.cwd)
 
 
@@ -123,11 +130,11 @@ def _ignore(*_: object) -> None: ...
 def launched(
     reactor: ZmqReactor, config: SessionConfig | PolicyError | BackendError, early: EarlyZygote
 ) -> tuple[Options, Callable[[], None]]:
-    """Wait for the launch; return its options, under which the policy is yet to be read.
+    """Wait for the launch. Return its options, and a function to call when sockets are bound.
 
-    What is returned besides is called when the kernel's sockets are bound. Its parent waits for it:
-    front ends that connect before try again a tenth of a second later. Raises ``SystemExit`` where
-    nothing is launched, ``StartError``.
+    The policy must be read again, by these options. The function tells the parent, which waits for
+    that: front ends that connected earlier would try again only a tenth of a second later. Raises
+    ``SystemExit`` if there is no launch, or ``StartError``.
     """
     code = _code()
     if isinstance(config, SessionConfig) and may_be_told(config):
@@ -142,7 +149,8 @@ def launched(
         if not (launch := _received(reactor, control)):
             sys.exit(0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        arguments, environment = launch["arguments"], launch["environment"]
+        arguments = launch["arguments"]
+        environment = launch["environment"]
         os.chdir(launch["folder"])
         if _is_read_early(environment) or code != _code():
             unused.close()
@@ -159,7 +167,7 @@ def _tell(parent: socket.socket) -> None:
 
 
 def _received(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
-    """Return what the parent sends; nothing when it has ended, or let go of the socket."""
+    """Return the launch that the parent sends; empty if it has ended or closed the socket."""
     parent = os.pidfd_open(os.getppid())
     ready = set[int]()
 
@@ -183,13 +191,16 @@ def _received(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
 
 
 def _is_read_early(environment: dict[str, str]) -> bool:
-    """Whether a variable differs that the process, or what it imports, may have read by now."""
+    """Return whether a variable differs that the process, or its imports, may have read by now."""
     changed = {name for name, _ in environment.items() ^ os.environ.items()}
     return any(not name.startswith(_OF_A_LAUNCH) for name in changed)
 
 
 def _code() -> list[int]:
-    """Return when packages were last put where this process imports from."""
+    """Return the modification times of the folders that this process imports from.
+
+    They change when a package is installed.
+    """
     folders = (*map(Path, sys.path), Path(__file__).parent)
     return [folder.stat().st_mtime_ns for folder in folders if folder.is_dir()]
 
@@ -197,14 +208,15 @@ def _code() -> list[int]:
 def _start_plainly(
     control: socket.socket, arguments: list[str], environment: dict[str, str]
 ) -> NoReturn:
+    """Execute this process anew, as a plain start with the launch's options and environment."""
     _tell(control)
-    own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    interpreter_options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *own, *arguments], environment)  # noqa: S606 - no shell
+    os.execve(sys.executable, [sys.executable, *interpreter_options, *arguments], environment)  # noqa: S606 - no shell
 
 
 def _remove(early: EarlyZygote) -> None:
-    """Leave nothing of a kernel that was never launched."""
+    """Remove everything of a kernel that was never launched."""
     early.end()
     remove_scratch(early.scratch)
     remove_tree(changes.Staged(scratch_name(Path(early.scratch)), ()).folder)

@@ -1,22 +1,21 @@
-"""PURE: findings, gaps and outcomes in, mime bundles out.
+"""PURE: makes cards, which are mime bundles, from findings, gaps and outcomes.
 
-Invariant: text that comes in (source excerpts, module names, policy values) leaves escaped, with
-control, bidirectional and invisible characters spelled out. Nothing here reads a file, an
-environment variable or a clock, and no card refers to anything remote.
+Invariant: text that comes in (source excerpts, module names, policy values) is escaped in what
+comes out, with control, bidirectional and invisible characters spelled out. Nothing here reads a
+file, an environment variable or a clock, and no card refers to anything remote.
 
-- ``text``: plain text for terminals: visible characters, widths, wrapping, what the host asks a
-  user, the lines in which two texts differ;
-- ``cards``: what all cards share, and ``make_card``, which makes a bundle of a card's parts;
-- ``allowing``: the lines of a policy file that allow what was refused, as one block, and where it
-  goes;
-- ``outcomes``: what was refused, a cell, a widget or a comm; a cell that was ended from outside, or
-  undone, or refused something as it ran;
-- ``policy_card``: gaps, the table of ``%policy``, a policy that became narrower;
-- ``tables``: what ``%tools``, ``%template``, ``%usage``, ``%output`` and ``%changes`` show,
-  branches, and a cell's files;
-- ``headings``: the headings of a reply to a language model; ``for_models``: remedies for one.
+- ``text``: plain text for terminals: visible characters, widths, wrapping, the host's questions to
+  its user, the lines in which two texts differ.
+- ``cards``: the parts that cards share, and ``make_card``, which makes a bundle of them.
+- ``allowing``: the lines of a policy file that would allow what was refused, and where they go.
+- ``outcomes``: cards of a cell, widget or comm that was refused, of a cell that was stopped or
+  undone, and of a call that the OS layer refused.
+- ``policy_card``: cards of gaps, of ``%policy``, and of a policy that became narrower.
+- ``tables``: what ``%tools``, ``%template``, ``%usage``, ``%output``, ``%changes`` and ``%branch``
+  show, and a cell's files.
+- ``headings``: the headings of a reply to a language model. ``for_models``: remedies for a model.
 
-To change a card's title or words, edit the function that returns it: plain text, HTML and JSON are
-made side by side there, and JupyterLab's extension draws the JSON. This package may import
-``policy``, ``analysis`` and ``wire``, and no effect.
+To change a card's title or words, edit the function that returns the card. It makes plain text,
+HTML and JSON side by side; JupyterLab's extension draws the JSON. This package may import
+``policy``, ``analysis`` and ``wire``. It has no effects.
 """

@@ -1,8 +1,8 @@
-"""The lines of a policy file that allow what was refused: one block, and where it goes.
+"""``allowing``: the lines of a policy file that would allow what was refused, and where they go.
 
-Whatever was refused at once has one block: a list that several lines add to is one line of it. The
-block is whole, so that pasting it as a file works, and ``cellblock policy add`` takes it for a file
-that is there.
+All that was refused at once gets one block of lines: additions to the same list are merged into one
+line. The block is a whole policy file: it can be pasted as a new file, and ``cellblock policy add``
+takes it as an argument to change an existing one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _YOUR_HOST: Final = f" Put your own host in the place of {EXAMPLE_HOST}."
 
 
 class Allowing(NamedTuple):
-    """What allows something: ``how`` says where the ``block`` goes, with code in backticks."""
+    """Lines to write into a policy file, and how. Empty if no line would allow it."""
 
+    #: Where the block goes, and the command that writes it; code is in backticks.
     how: str = ""
     block: tuple[str, ...] = ()
 
@@ -40,17 +41,19 @@ def allowing(
     raises: bool = False,
     checks: bool = False,
 ) -> Allowing:
-    """Return the block of some lines, and where it goes; neither where there are no lines.
+    """Return the block for some lines, and where it goes; an empty ``Allowing`` for no lines.
 
-    ``file`` is the policy's file as it was named, a preset's name, or empty where nobody knows.
-    ``is_operators`` says that whoever reads it can't write there, ``raises`` that the lines are
-    limits, and ``checks`` that no kernel runs: notebooks are checked.
+    ``file`` is the policy's file as it was named, a preset's name, or empty if it is not known. A
+    preset is not written to: the block begins a new file that extends it. ``is_operators``: the
+    reader can't write to the file. ``raises``: the lines set limits. ``checks``: notebooks are only
+    checked, so there is no kernel to restart.
     """
     block = merged(lines)
     if not block:
         return Allowing()
     to = "To raise it" if raises else "To allow it"
-    shown, extends = clip(visible(file), _MAX_FILE), base_of(file)
+    shown = clip(visible(file), _MAX_FILE)
+    extends = base_of(file)
     add = f"`cellblock policy add {shlex.quote(shown) if shown else ANY_FILE} 'LINES'`"
     if extends:
         preset = "" if extends == "safe" else f"--extends {extends} "
@@ -70,8 +73,12 @@ def allowing(
 
 
 def in_a_line(lines: Sequence[str], file: str, *, is_operators: bool = False) -> str:
-    """Return the command that allows it, and whose it is, for those who see one line."""
-    block, extends = merged(lines), base_of(file)
+    """Return the command that writes the lines, to go on with a sentence, for a one-line remedy.
+
+    It says whom to ask if the reader can't write to the file (``is_operators``).
+    """
+    block = merged(lines)
+    extends = base_of(file)
     if not block:
         return ""
     shown = clip(visible(file), _MAX_FILE)
@@ -80,7 +87,7 @@ def in_a_line(lines: Sequence[str], file: str, *, is_operators: bool = False) ->
 
 
 def _head(file: str) -> Iterator[str]:
-    """Yield the lines with which a new file says what the policy was until now."""
+    """Yield the first lines of a new file, which extend the preset of the policy until now."""
     if extends := base_of(file):
         yield f"extends = {json.dumps(extends)}"
         backend = TIERS.get(FORMER_NAMES.get(file, file), ("", "auto"))[1]
@@ -89,11 +96,12 @@ def _head(file: str) -> Iterator[str]:
 
 
 def merged(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return lines with the values of each field in one; what is no line of TOML is left out.
+    """Return one line for each field that the lines set, with their values merged.
 
-    Of two numbers the larger one allows both, and ``true`` allows what a list names.
+    Lists are joined. Of two numbers the larger one allows both, and ``true`` allows what a list
+    names. A line that is not TOML is left out.
     """
-    found: dict[str, Any] = {}
+    merged_values: dict[str, Any] = {}
     for line in lines:
         try:
             values = dict(_flat(tomllib.loads(line)))
@@ -101,26 +109,29 @@ def merged(lines: Iterable[str]) -> tuple[str, ...]:
             continue
         for field, value in values.items():
             if not (field.startswith("ops.") and _is_secret(value)):
-                found[field] = _both(found.get(field), value)
-    if any(field in found for field in _READING):
-        # The host reads for cells what they name: not what projects keep beside their data.
-        found[_DENIED] = _both(found.get(_DENIED), [GROUP])
-    return tuple(f"{field} = {_toml(value)}" for field, value in found.items())
+                merged_values[field] = _both(merged_values.get(field), value)
+    if any(field in merged_values for field in _READING):
+        # With this grant the host reads any file in the folder that a cell names, so the block
+        # also denies the files in which projects keep secrets.
+        merged_values[_DENIED] = _both(merged_values.get(_DENIED), [GROUP])
+    return tuple(f"{field} = {_toml(value)}" for field, value in merged_values.items())
 
 
-#: Grants of reading, and where secrets are kept from them.
+#: The fields that let the host read files for cells.
 _READING: Final = ("ops.read_file.roots",)
+#: The field that denies paths.
 _DENIED: Final = "add.read_deny_paths"
 
 
 def _is_secret(value: object) -> bool:
-    """Whether a list has a path of what holds secrets, or of what lies in such a folder."""
+    """Return whether a list has a path of a file with secrets, or within a folder of secrets."""
     paths = value if isinstance(value, list) else ()
     names = [name for path in paths for name in str(path).removesuffix("?").split("/")]
     return any(fnmatch.fnmatchcase(name, secret) for name in names for secret in SECRET_NAMES)
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested TOML tables by their dotted names."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{above}{key}.")
@@ -129,6 +140,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 
 def _both(old: Any, new: Any) -> Any:
+    """Return the value that allows what either value allows."""
     if isinstance(old, list) and isinstance(new, list):
         return list(dict.fromkeys([*old, *new]))
     if old is True or new is True or old is None:

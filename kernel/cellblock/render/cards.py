@@ -1,7 +1,7 @@
-"""What every card shares: its mime types, its HTML, how statuses and values are worded.
+"""The parts that all cards share: mime types, HTML, the words for statuses and values.
 
-A card is a mime bundle: plain text for terminals, HTML for notebooks, and JSON for programs.
-``make_card`` puts one together: the words of a card stand in the function that calls it.
+A card is a mime bundle: plain text for terminals, HTML for notebooks, JSON for programs.
+``make_card`` makes one. The words of a card are in the function that calls it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cellblock.render.allowing import Allowing
 
-#: Mime type to text or JSON data, as Jupyter's ``display_data`` carries it.
+#: Text or JSON data by mime type, as in Jupyter's ``display_data``.
 Bundle = dict[str, Any]
 
 JSON_VERSION = 1
@@ -36,18 +36,19 @@ TEMPLATES_JSON = "application/vnd.cellblock.templates+json"
 TOOLS_JSON = "application/vnd.cellblock.tools+json"
 USAGE_JSON = "application/vnd.cellblock.usage+json"
 
-#: Columns that a policy's name, or a finding's subject, is given.
+#: Columns of a policy's name, or of a finding's subject.
 NAME_COLUMNS: Final = 40
-_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+_RED = "\x1b[31m"
+_PLAIN = "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error that is shown beside a card (ADR 0040).
+    """An error that goes with a card (ADR 0040).
 
-    ``report`` is the card's plain text. Front ends show a published error below the card, so
-    that one is a single line; runners without a front end print the reply's, so that is whole.
-    ``frames`` are the cell's own words for where it was, for those who see the published one.
+    Front ends show a published error below the card, so its traceback is a single line, after the
+    ``frames`` of the cell, if it was interrupted. Runners without a front end print the error of
+    the reply, so its traceback is the whole ``report``, the card's plain text.
     """
 
     ename: str
@@ -56,30 +57,30 @@ class Failure:
     frames: tuple[str, ...] = ()
 
     def published(self) -> dict[str, Any]:
-        """Content of the iopub ``error`` message."""
+        """Return the content of the iopub message ``error``."""
         line = f"{_RED}{self.ename}{_PLAIN}: {self.evalue}"
         return {"ename": self.ename, "evalue": self.evalue, "traceback": [*self.frames, line]}
 
     def replied(self) -> dict[str, Any]:
-        """Error fields of the ``execute_reply``, without ``status``."""
+        """Return the error fields of the ``execute_reply``, without ``status``."""
         head, _, rest = self.report.partition("\n")
         lines = [f"{_RED}{head}{_PLAIN}", *rest.split("\n")] if rest else [head]
         return {"ename": self.ename, "evalue": self.evalue, "traceback": lines}
 
 
 def count(number: int, noun: str) -> str:
-    """Return ``1 finding``, ``2 findings``."""
+    """Return a number with its noun, as in ``1 finding`` and ``2 findings``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 # --- HTML -------------------------------------------------------------------------------------
 #
-# Escaped by construction, with inline styles and the front end's own colours. Style elements leak
-# into the page and sanitisers drop them, so every style is inline. Colours are JupyterLab's
-# variables, then VS Code's, then a value that reads on light and dark. Signal colours are mixed
-# with the text's own: as they come, JupyterLab's red is too dark on a dark page and its orange too
-# light on a light one (WCAG 2.2 asks 4.5:1 for text, 3:1 for symbols). Headings are
-# ``role=heading``: real ones would fill the notebook's table of contents.
+# ``element`` and ``escape`` escape all text, so no caller can forget to. Styles are inline, because
+# style elements apply to the whole page, and sanitisers drop them. Colours are JupyterLab's
+# variables, then VS Code's, then a value that is readable on light and dark pages. Signal colours
+# are mixed with the text's colour: without that JupyterLab's red is too dark on a dark page, and
+# its orange too light on a light one (WCAG 2.2 asks 4.5:1 for text, 3:1 for symbols). Headings are
+# elements with ``role=heading``, since real ones would fill the notebook's table of contents.
 
 _ROW: Final = (
     "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:center;gap:4px 12px"
@@ -87,7 +88,7 @@ _ROW: Final = (
 
 
 class Html(str):
-    """Markup that is safe to show; only ``element`` and ``escape`` make it."""
+    """Markup that is safe to show. Only ``element`` and ``escape`` make it."""
 
     __slots__ = ()
 
@@ -109,7 +110,7 @@ _SUCCESS: Final = "--jp-success-color1,var(--vscode-testing-iconPassed,#2e8540)"
 RED: Final = f"color-mix(in srgb,var({_ERROR}) 75%,currentColor)"
 AMBER: Final = f"color-mix(in srgb,var({_WARNING}) 75%,currentColor)"
 GREEN: Final = f"color-mix(in srgb,var({_SUCCESS}) 75%,currentColor)"
-#: Red for text on a shade.
+#: Red for text on a shaded background.
 CARET: Final = f"color-mix(in srgb,var({_ERROR}) 50%,currentColor)"
 GREY: Final = MUTED
 _SANS: Final = "var(--jp-content-font-family,var(--vscode-font-family,system-ui,sans-serif))"
@@ -131,7 +132,7 @@ def escape(text: str) -> Html:
 
 
 def element(tag: str, *children: str, style: str = "", **attributes: str) -> Html:
-    """Return one element. Children that are not ``Html`` are escaped, and so are attributes.
+    """Return one element. Attributes are escaped, and so are children that are not ``Html``.
 
     An underscore in an attribute's name stands for a hyphen.
     """
@@ -141,12 +142,12 @@ def element(tag: str, *children: str, style: str = "", **attributes: str) -> Htm
 
 
 def join(*parts: str) -> Html:
-    """Return the parts one after another, each escaped unless it is markup."""
+    """Return the parts joined, each escaped unless it is ``Html``."""
     return Html("".join(map(escape, parts)))
 
 
 def heading(*children: str, level: int, style: str = "") -> Html:
-    """Return a heading for screen readers that the table of contents does not list."""
+    """Return a heading that screen readers announce, and the table of contents does not list."""
     return element("div", *children, role="heading", aria_level=str(level), style=style)
 
 
@@ -164,12 +165,12 @@ def code(text: str) -> Html:
     return element("code", text, style=style)
 
 
-#: What a text of ours has in backticks, as error messages for terminals do.
+#: Code in backticks, as the host's own texts have it.
 _MARKED: Final = re.compile(r"`([^`\n]+)`")
 
 
 def prose(text: str) -> Html:
-    """Return ``text`` with what stands in backticks as code."""
+    """Return ``text`` as HTML, with the parts in backticks as code."""
     parts = _MARKED.split(text)
     return join(*(code(part) if number % 2 else part for number, part in enumerate(parts)))
 
@@ -189,7 +190,7 @@ def chip(label: str, value: str) -> Html:
 
 
 def policy_chip(policy_name: str) -> Html:
-    """Return the chip that says under which policy."""
+    """Return the chip with a policy's name."""
     return chip("policy", clip(visible(policy_name), NAME_COLUMNS))
 
 
@@ -200,22 +201,22 @@ def chips(*pairs: tuple[str, str]) -> Html:
 
 
 def instead(remedy: str, label: str = "Instead: ") -> tuple[Html, list[str]]:
-    """Return a remedy as a paragraph and as lines."""
+    """Return a remedy as a paragraph of HTML and as lines of text."""
     shown = paragraph(element("strong", label), prose(remedy))
     return shown, wrap(f"{label}{plain(remedy)}", indent="  ")
 
 
 def block(lines: Sequence[str]) -> tuple[Html, list[str]]:
-    """Return lines that are to be copied, as HTML and as lines of text, which are not wrapped."""
+    """Return lines for a user to copy, as HTML and as indented text, neither of them wrapped."""
     return element("pre", "\n".join(lines), style=PRE), [f"    {line}" for line in lines]
 
 
-def allowing(found: Allowing) -> tuple[list[Html], list[str]]:
-    """Return what allows something: where it goes, and the block beneath."""
-    if not found.block:
+def allowing(allows: Allowing) -> tuple[list[Html], list[str]]:
+    """Return where to write a block of policy lines, and the block, as HTML and as text lines."""
+    if not allows.block:
         return [], []
-    shown, lines = block(found.block)
-    return [paragraph(prose(found.how)), shown], [*wrap(plain(found.how), indent="  "), *lines]
+    shown, lines = block(allows.block)
+    return [paragraph(prose(allows.how)), shown], [*wrap(plain(allows.how), indent="  "), *lines]
 
 
 def make_card(
@@ -229,17 +230,18 @@ def make_card(
     data: Mapping[str, Any] | None = None,
     own: Sequence[str] = (),
 ) -> Bundle:
-    """Return a card in all its forms.
+    """Return a card as a bundle of plain text, HTML and, with ``data``, JSON.
 
-    ``own`` are those of ``lines`` that are the host's whatever they read as, beside the first.
-    ``lines`` is the plain text, title included, ``body`` is what HTML has below the title and
-    ``side`` what it has beside it. ``data`` is the card's JSON, of type ``mime``, but the title.
+    ``lines`` are the plain text, title included. ``own`` are lines among these that are the host's
+    even if they read like a heading. ``body`` is the HTML below the title, ``side`` the HTML beside
+    it. ``data`` is the JSON of type ``mime``; version and title are added.
     """
     icon_style = (
         f"color:{color};font-size:16px;line-height:1;font-weight:bold;"
         "font-family:system-ui,sans-serif;margin-right:8px"
     )
-    icon = element("span", symbol, aria_hidden="true", style=icon_style)  # the words say the same
+    # Screen readers skip the symbol, since the words say the same.
+    icon = element("span", symbol, aria_hidden="true", style=icon_style)
     head = heading(icon, title, level=3, style="font-weight:600;font-size:14px")
     style = (
         f"border:1px solid {LINE};border-left:4px solid {color};border-radius:3px;"
@@ -257,7 +259,7 @@ def make_card(
 
 
 def as_json(value: object) -> Any:
-    """Return ``value`` as JSON data that can be sent: a text for what JSON does not have."""
+    """Return ``value`` as JSON data that can be sent; values of other types become their text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
@@ -278,17 +280,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[s
         made = (element(tag, cell, style=f"{look};{edge}", **attributes) for cell, look in pairs)
         return element("tr", *made)
 
-    # Lab's own tables have columns of one width.
+    # Without this JupyterLab gives all columns the same width.
     style = "table-layout:auto;width:100%;border-collapse:collapse;margin:0;"
     style += "font-size:12px;color:inherit"
     body = element("tbody", *(row("td", cells) for cells in rows))
     whole = element("table", element("thead", row("th", head, scope="col")), body, style=style)
-    # Whoever has no mouse scrolls it by its focus.
+    # It can take the focus, so that it can be scrolled without a mouse.
     return element("div", whole, style="overflow-x:auto;margin-top:10px", tabindex="0")
 
 
 def folded(title: str, *children: str) -> Html:
-    """Return what is shown when its title is clicked on."""
+    """Return HTML that is folded away until its title is clicked."""
     style = f"cursor:pointer;margin:8px 0 0;color:{MUTED}"
     return element("details", element("summary", title, style=style), *children)
 
@@ -298,7 +300,7 @@ def preformatted(*children: str, style: str = "") -> Html:
     return element("pre", *children, style=f"font-family:{MONO};font-size:{MONO_SIZE};{style}")
 
 
-# --- how a status looks: a symbol and a colour, always beside the word itself -------------------
+# --- statuses: a symbol and a colour, always beside the word itself -----------------------------
 
 _LOOKS: Final = {
     "asserted": ("●", GREY),
@@ -310,7 +312,7 @@ _LOOKS: Final = {
 
 
 def look(status: str) -> tuple[str, str]:
-    """Return a status's symbol and its colour in HTML; an unknown one is shown as bad."""
+    """Return a status's symbol and its colour in HTML; an unknown status is red."""
     return _LOOKS.get(status, ("?", RED))
 
 
@@ -321,19 +323,22 @@ def badge(status: str) -> Html:
     return element("span", shown, f" {status}", style="white-space:nowrap;font-weight:600")
 
 
-# --- policy values as a person would say them -------------------------------------------------
+# --- policy values in words -------------------------------------------------------------------
 
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SECONDS: Final = ("_seconds", "timeout")
 _SIZES: Final = ("_bytes", "_size")
+#: Entries of a list that are named, and digits of a number.
 _MAX_NAMES: Final = 12
+#: Columns of a value.
 _MAX_VALUE: Final = 300
+#: Seconds from which a time is in seconds, and from which it is in minutes.
 _MILLISECONDS_UNTIL: Final = 0.9995
 _SECONDS_UNTIL: Final = 100.0
 
 
 def value_words(field: str, value: object) -> str:
-    """Return what a policy field asks for: ``2 GiB``, ``60 s``, ``no limit``."""
+    """Return a policy field's value in words: ``2 GiB``, ``60 s``, ``no limit``."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:_MAX_NAMES])
     if isinstance(value, bool):
@@ -365,6 +370,7 @@ def duration(seconds: float) -> str:
 
 
 def _listed(value: object) -> str:
+    """Return the entries of a list, set or dict, of which the last may be counted only."""
     if isinstance(value, dict):
         value = [f"{key}: {item}" for key, item in value.items()]
     elif isinstance(value, set | frozenset):
@@ -380,7 +386,7 @@ def _listed(value: object) -> str:
 _PROBLEM_MAX_VALUE: Final = 200
 
 
-def problem(  # the parts of a PolicyError, in its order
+def problem(  # the parts of a PolicyError, in the same order
     title: str,
     detail: str,
     file: str = "",
@@ -392,9 +398,10 @@ def problem(  # the parts of a PolicyError, in its order
 ) -> Bundle:
     """Return the card for a configuration problem; empty parts are left out.
 
-    ``also`` are further problems of the same file, a text each.
+    ``also`` are further problems of the same file, in words.
     """
-    lines, body = wrap(title), list[str]()
+    lines = wrap(title)
+    body = list[str]()
     if detail:
         lines += wrap(plain(detail), indent="  ")
         body.append(paragraph(prose(detail)))
@@ -428,5 +435,5 @@ def problem(  # the parts of a PolicyError, in its order
 
 
 def problem_failure(card: Bundle, detail: str, ename: str = "PolicyProblem") -> Failure:
-    """Return the error that goes with a card of ``problem`` with that ``detail``."""
+    """Return the error that goes with a card made by ``problem``, with the same ``detail``."""
     return Failure(ename, " ".join(wrap(detail, columns=10_000)), card["text/plain"])

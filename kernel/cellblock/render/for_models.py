@@ -1,8 +1,8 @@
-"""Remedies for a language model: what only the operator can do is said of the operator.
+"""``for_models``: rewords remedies for a language model.
 
-The host's remedies are for whoever has the cells run at a keyboard: "cellblock policy add …",
-"choose the kernel …", "restart the kernel". A model can do none of these. ``for_models`` is the one
-place that says so: ``Result.to_string`` applies it to texts of the host's, and to no cell's.
+The host's remedies speak to a user at a keyboard: "cellblock policy add …", "choose the kernel …",
+"restart the kernel". A model can do none of these, so for it they name the operator.
+``Result.to_string`` applies this to the host's own texts, never to a cell's.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from typing import Final
 
 _ASKED_THERE: Final = "a cell that breaks no other rule: there a person is asked, if one can be"
-#: What a remedy says to a user, and what it says of the operator. Blanks match line ends too, as
-#: cards are wrapped. None looks far ahead, as a cell may have had a say in the text.
+#: Patterns of the words for a user, and the words for a model. A blank matches a line's end too,
+#: since cards are wrapped. No pattern looks far ahead, since names in the text may be a cell's.
 _WORDS: Final = (
     (r"in a policy file of your own \(cellblock install --policy FILE\)", "in the policy file"),
     (r"\b(To (?:raise it|have it measured)), (set) ", r"\1, the operator can \2 "),
@@ -31,14 +31,15 @@ _WORDS: Final = (
     (r"\bRestart the kernel\b", "Have the sandbox begin anew"),
 )
 _PATTERNS: Final = tuple(
-    (re.compile(f"{said} ".replace(" ", r"\s+").removesuffix(r"\s+"), re.DOTALL), of_operator)
-    for said, of_operator in _WORDS
+    (re.compile(f"{to_user} ".replace(" ", r"\s+").removesuffix(r"\s+"), re.DOTALL), to_model)
+    for to_user, to_model in _WORDS
 )
+#: Marks a rewritten "choose", which keeps its case.
 _HAVE: Final = re.compile("<([A-Za-z])>ave the operator")
 
 
 def for_models(remedy: str) -> str:
-    """Return a text of the host's with what the operator can do said of the operator."""
-    for pattern, of_operator in _PATTERNS:
-        remedy = pattern.sub(of_operator, remedy)
-    return _HAVE.sub(lambda it: f"{'H' if it[1].isupper() else 'h'}ave the operator", remedy)
+    """Return a text of the host's with remedies that name the operator, not the reader."""
+    for pattern, to_model in _PATTERNS:
+        remedy = pattern.sub(to_model, remedy)
+    return _HAVE.sub(lambda mark: f"{'H' if mark[1].isupper() else 'h'}ave the operator", remedy)

@@ -1,11 +1,12 @@
-r"""The headings of a reply to a language model, and a cell's text beneath one, as it was printed.
+r"""``Heading``: the headings of a reply to a language model; ``beneath``: a cell's text under one.
 
-A reply has parts. Each begins with one of the host's headings, at the beginning of a line; what a
-cell printed stands beneath its heading, character for character. A line of it that a reader would
-take for a heading is marked with a backslash, and so is such a line that has backslashes before it:
-who takes one away from each of these has what was printed. So every unmarked heading is the host's.
+A reply has parts. Each begins with a heading of the host's, at the beginning of a line. The text
+that a cell printed follows its heading, character for character. If the cell printed a line that
+reads like a heading, the line gets a backslash. So does such a line with backslashes before it, so
+that the printed text can be recovered: remove one backslash from each. Thus every heading without
+a backslash is the host's.
 
-``Heading`` is what the host writes and what is recognised, so a new heading is both at once.
+The same table serves to write headings and to recognise them, so that no new one is forgotten.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
 
 
 class Heading(StrEnum):
-    r"""How a part begins. With ``\n`` or ``…`` at its end a heading has its line to itself.
+    r"""The beginning of a part. A heading that ends with ``\n`` or ``…`` has its line to itself.
 
-    ``{number}``, ``{rule}`` and ``{name}`` stand for what varies:
-    ``Heading.VARIANT.format(number=2)``.
+    ``{number}``, ``{rule}`` and ``{name}`` are filled in: ``Heading.VARIANT.format(number=2)``.
     """
 
     RAN = "The cell ran"
@@ -45,24 +45,27 @@ class Heading(StrEnum):
     DISPLAYED = "Displayed: "
     DISPLAYED_TEXTS = "displayed:\n"
     NOT_DISPLAYED = "Could not be displayed: "
-    #: An error that did not end the cell.
+    #: An exception that did not end the cell.
     RAISED = "Raised and shown: "
     LEFT_OUT = "Left out: "
-    #: A line that the host adds, and a table or another card of it.
+    #: A line of the host's own.
     NOTICE = "[cellblock"
+    #: A card of the host's.
     CARD = "cellblock shows:\n"
     COPIED = "Files copied out: "
     NOT_COPIED = "Not copied: "
-    #: Other parts, for which there is no room; what is missing of a text, anywhere in a line.
+    #: Parts for which there is no room.
     REST = "…"
+    #: A gap in a text. May be anywhere in a line.
     CUT = "… {number} characters left out …"
-    #: Over MCP, and in other replies to a model.
+    # Over MCP, and in other replies to a model:
     ASSIGNED = "It assigned "
     PICTURES = "Pictures that could not be sent to you: "
     PICTURES_AT = "Its pictures: "
     PICTURES_OF_REPLY = "Of this reply's pictures it has: "
-    #: Where to read what a reply left out; and of one that no page has the rest of.
+    #: Where to read what a reply left out.
     MORE = "More of it is in pages of the tool output: "
+    #: A reply was cut, and no page has the rest.
     SHORTENED = "Cut to {number} characters"
     VARIANT = "Variant {number}: "
     VARIANT_KEPT = "Variant kept: "
@@ -80,7 +83,7 @@ class Heading(StrEnum):
     NOT_REFUSED = "The last cell was not refused."
     NOTHING_STAGED = "Nothing is staged under this policy."
     NOTHING_WRITTEN = "Cells have written nothing to the project."
-    #: Within a part: what to do instead, and of a cell that was stopped or undone.
+    # Within a part: what to do instead, and lines about a cell that was stopped or undone.
     INSTEAD = "Instead: "
     VARIABLES = "Your variables are "
     INTERRUPTED = "It was interrupted: "
@@ -88,7 +91,7 @@ class Heading(StrEnum):
     UNDONE = "Cell [{number}] is undone."
     ALL_UNDONE = "Cells [{number}]"
     CHECKPOINT = "Back at checkpoint "
-    #: With a point behind the name: git says the same without.
+    #: Ends with a full stop, unlike the same line of git's.
     BRANCH = "On branch {name}."
     STAYS = "Files and output stay as they are."
     FILES = "Its files are still there: "
@@ -105,6 +108,7 @@ _FIELDS: Final = {"{number}": r"\d[\d,]*", "{rule}": "[a-z]+(?:-[a-z]+)+", "{nam
 
 
 def _pattern(heading: Heading) -> str:
+    """Return a pattern of a line that reads like this heading, without blanks, in lower case."""
     pattern = re.escape("".join(heading.split()).casefold())
     for field, varies in _FIELDS.items():
         pattern = pattern.replace(re.escape(field), varies)
@@ -117,11 +121,11 @@ _HEADING: Final = re.compile("|".join(map(_pattern, Heading)))
 
 
 def reads_as_heading(line: str) -> bool:
-    """Return whether a reader would take a line for a heading, or for a marked one.
+    """Return whether a line reads like a heading, or like one marked with backslashes.
 
-    Only what draws something is compared: fonts differ in which characters draw a blank and which
-    draw nothing at all. Letters of either case are the same. Letters of other alphabets that look
-    alike are different.
+    Only characters that draw something are compared, since fonts differ in which of the others draw
+    a blank. Case does not matter. Letters of other alphabets count as different even if they look
+    alike.
     """
     drawn = "".join(line.split())
     if not (drawn.isascii() and drawn.isprintable()):
@@ -130,9 +134,10 @@ def reads_as_heading(line: str) -> bool:
 
 
 class OwnLines(str):
-    """A text of a bundle with lines of the host's own in it, ``hosts``, such as what it left out.
+    """A text in a bundle with lines of the host's own (``hosts``), such as a note of a gap.
 
-    Nothing that a cell chose may make a sentence of such a line.
+    These are not marked beneath a heading. So no text that a cell chose may be part of such a line,
+    except names that can't read as a sentence.
     """
 
     __slots__ = ("hosts",)
@@ -140,22 +145,23 @@ class OwnLines(str):
     hosts: frozenset[str]
 
     def __new__(cls, text: str, hosts: Collection[str] = ()) -> Self:
-        """Make one of a whole text."""
+        """Make one from the whole text and the lines in it that are the host's."""
         made = super().__new__(cls, text)
         made.hosts = frozenset(hosts)
         return made
 
 
 def own_lines(data: Mapping[str, Any]) -> frozenset[str]:
-    """Return the lines of the host's in the texts of a bundle."""
+    """Return the host's own lines in all texts of a bundle."""
     return frozenset().union(*(text.hosts for text in data.values() if isinstance(text, OwnLines)))
 
 
 def beneath(text: str, hosts: Collection[str] = ()) -> str:
-    """Return a cell's text as it stands beneath a heading: no line of it reads as one.
+    """Return a cell's text for the place beneath a heading, with lines marked that read like one.
 
-    Whatever ends a line to some reader is a newline then. The text has no terminal sequences, and
-    what reorders it or draws nothing is spelled out. ``hosts`` are lines in it that are the host's.
+    ``text`` has no terminal sequences. Each character that ends a line for some reader becomes a
+    newline; characters that reorder text or draw nothing are spelled out. ``hosts`` are lines in it
+    that are the host's own.
     """
     return verbatim_lines(
         "\n".join(

@@ -1,8 +1,15 @@
-"""Cards for cells that did not run to their end: refused, stopped or undone.
+"""Cards about outcomes: refusals, and cells that were stopped or undone.
 
-For what was refused (a cell, a widget, a comm) they say what, why, and what to do instead. For a
-cell that was stopped, or undone, they say why, and what became of the variables. There are cards
-for what the OS layer refused a cell that ran, with the words that go with its exception.
+In order:
+
+- ``denial``: a cell that was denied for its findings: each finding, what to do instead, and the
+  policy lines that would allow it
+- ``refused_widget``, ``refused_comm``, ``cleaned_widgets``: comms that the gateway refused, and
+  parts of widgets that it left out
+- ``stopped``, ``undone``, ``restored``: a cell that was ended from outside or undone: why, and what
+  became of the variables
+- ``refusal_card``: a call of a running cell that the OS layer refused; ``refusal_sentence`` has the
+  words for the exception's message
 """
 
 from __future__ import annotations
@@ -35,22 +42,26 @@ if TYPE_CHECKING:
     from cellblock.analysis import Finding
 
 
-#: Findings drawn in full; a cell made of nothing but findings must not make a 10 MB card.
+#: Groups of findings that a card shows one by one. A cell with very many findings must not make a
+#: card of 10 MB.
 _MAX_DRAWN = 50
+#: Findings in a card's JSON.
 _MAX_JSON = 1_000
-#: Below this much room beside the carets, a reason goes on lines of its own.
+#: Columns that a reason needs beside the carets. With fewer it has lines of its own.
 _MIN_REASON = 36
-#: Lines and names that a row of a card has of findings that are one.
+#: Line numbers that a row of a card lists for its findings.
 _MOST_LINES: Final = 5
+#: Subjects that a row of a card lists for its findings.
 _MOST_SUBJECTS: Final = 4
-#: Characters of the names in the label of what to do instead.
+#: Characters of the names in the label "Instead of …".
 _MOST_OF_LABEL: Final = 30
-#: Lines of a rewrite: a guest may claim more.
+#: Lines of a rewrite. A guest may claim more.
 _MAX_REWRITE = 2
+#: Groups of findings in a summary.
 _IN_SUMMARY = 4
-#: Where lines go of those who run a preset.
+#: Where users of a preset write policy lines.
 _OWN_FILE: Final = "in a policy file of your own (cellblock install --policy FILE)"
-#: Rules whose reasons are whole sentences.
+#: Rules whose reasons are whole sentences, without a subject.
 ABOUT_THE_CELL = frozenset(
     {
         "argument-not-allowed",
@@ -65,59 +76,60 @@ ABOUT_THE_CELL = frozenset(
 
 
 def grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Return findings, those together that have one reason and are solved by one fix."""
-    found: dict[tuple[object, ...], list[Finding]] = {}
-    for one in findings:
-        key = (one.rule, one.why, one.remedy, one.allows, one.rewrite)
-        found.setdefault(key, []).append(one)
-    return list(found.values())
+    """Return the findings in groups that have the same rule, reason and remedy, in their order."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.rule, finding.why, finding.remedy, finding.allows, finding.rewrite)
+        groups.setdefault(key, []).append(finding)
+    return list(groups.values())
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return one line: ``2 findings: import-not-allowed at line 1 (os), …``."""
+    """Return findings in a line: ``2 findings: import-not-allowed at line 1 (os), …``."""
     groups = grouped(findings)
-    named = [
+    shown = [
         f"{visible(group[0].rule)} at {places(group)}"
         + (f" ({names})" if (names := subjects(group)) else "")
         for group in groups[:_IN_SUMMARY]
     ]
-    left = len(groups) - len(named)
+    left = len(groups) - len(shown)
     more = [f"and {left:,} more"] if left else []
-    return f"{count(len(groups), 'finding')}: {', '.join([*named, *more])}"
+    return f"{count(len(groups), 'finding')}: {', '.join([*shown, *more])}"
 
 
 def places(group: Sequence[Finding]) -> str:
-    """Return where findings are: ``line 3``, ``lines 1 and 4``."""
-    lines = list(dict.fromkeys(f"{one.line:,}" for one in group))
+    """Return the lines of findings in words: ``line 3``, ``lines 1 and 4``."""
+    lines = list(dict.fromkeys(f"{finding.line:,}" for finding in group))
     more = [f"{len(lines) - _MOST_LINES:,} more"] if len(lines) > _MOST_LINES else []
     return f"line{'s' * (len(lines) > 1)} {_series([*lines[:_MOST_LINES], *more])}"
 
 
 def subjects(group: Sequence[Finding]) -> str:
-    """Return what findings are about."""
+    """Return the subjects of findings, separated by commas."""
     names = list(dict.fromkeys(filter(None, map(subject, group))))
     more = [f"and {len(names) - _MOST_SUBJECTS:,} more"] if len(names) > _MOST_SUBJECTS else []
     return ", ".join([*names[:_MOST_SUBJECTS], *more])
 
 
 def subject(finding: Finding) -> str:
-    """Return what a finding is about, visible and not too long."""
+    """Return a finding's subject, such as a module's name, made visible and clipped."""
     return clip(visible(finding.subject), NAME_COLUMNS)
 
 
 def reason(finding: Finding) -> str:
-    """Return why a finding is one: ``open opens files``."""
+    """Return a finding's reason as a sentence: ``open opens files``."""
     if finding.rule in ABOUT_THE_CELL or not finding.subject:
         return finding.why[:1].upper() + finding.why[1:]
     return f"{subject(finding)} {finding.why}"
 
 
 def remedies(findings: Sequence[Finding]) -> list[str]:
-    """Return each finding's remedy, empty where an earlier finding has the same."""
-    seen, shown = set[str](), []
+    """Return each finding's remedy, or an empty text if an earlier finding has the same remedy."""
+    seen = set[str]()
+    shown = []
     for text in (finding.remedy for finding in findings):
         first = text.partition(" ")[0]
-        # Names and acronyms keep their case.
+        # A remedy goes on after "Instead: ". Names and acronyms keep their case.
         lowered = text[:1].lower() + text[1:] if first.istitle() and first.isalpha() else text
         shown.append("" if text in seen else lowered)
         seen.add(text)
@@ -125,8 +137,9 @@ def remedies(findings: Sequence[Finding]) -> list[str]:
 
 
 def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
-    """Return the lines of each finding's rewrite, none where an earlier finding has the same."""
-    texts, shown = [finding.rewrite for finding in findings], []
+    """Return the lines of each finding's rewrite, or none if an earlier finding has the same."""
+    texts = [finding.rewrite for finding in findings]
+    shown = []
     for index, text in enumerate(texts):
         lines = [] if text in texts[:index] else text.split("\n")[:_MAX_REWRITE]
         shown.append([visible(line) for line in lines if line])
@@ -134,9 +147,9 @@ def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON data: lines count from 1, columns from 0 and in characters.
+    """Return a finding as JSON data. Lines count from 1; columns from 0, in characters.
 
-    ``cut`` is there where the excerpt is a part of a long line: how many characters are left out.
+    ``cut`` is present if the excerpt is part of a long line: the characters that are left out.
     ``allows`` are lines of a policy file that would allow it.
     """
     names = ["rule", "line", "column", "end_column", "excerpt", "subject", "why", "remedy"]
@@ -148,7 +161,7 @@ def finding_json(finding: Finding) -> dict[str, Any]:
 
 
 class Excerpt(NamedTuple):
-    """One source line, split around its mark; every part is visible text."""
+    """A source line, split around the part that a finding marks. All parts are visible text."""
 
     before: str
     marked: str
@@ -161,12 +174,12 @@ class Excerpt(NamedTuple):
 
     @property
     def carets(self) -> str:
-        """A caret for each column of the mark, at least one, below their characters."""
+        """The line below it: a caret for each column of the marked part, at least one."""
         return f"{' ' * width(self.before)}{'^' * max(1, width(self.marked))}"
 
 
 def excerpt(finding: Finding) -> Excerpt:
-    """Split a finding's source line around the characters it refuses."""
+    """Return a finding's source line, split around the characters that it refuses."""
     text = finding.excerpt
     start = min(max(0, finding.column - finding.cut), len(text))
     end = start + max(1, finding.end_column - finding.column)
@@ -175,7 +188,7 @@ def excerpt(finding: Finding) -> Excerpt:
 
 
 def _window(shown: Excerpt, columns: int) -> Excerpt:
-    """Return ``shown`` cut to ``columns``, keeping the start of the mark in view."""
+    """Return an excerpt cut to ``columns``, with the beginning of the marked part in view."""
     if width(shown.line) <= columns:
         return shown
     before = shown.before
@@ -189,29 +202,32 @@ def _window(shown: Excerpt, columns: int) -> Excerpt:
 
 
 def drawn_source(finding: Finding, columns: int) -> list[str]:
-    """Return the source line, the carets, and the reason beside or below them."""
+    """Return lines with a finding's source, the carets, and the reason beside or below these."""
     number = str(finding.line)
     gutter = f"  {' ' * len(number)} │ "
     shown = _window(excerpt(finding), columns - width(gutter))
     top = f"  {number} │ {shown.line}".rstrip()
     carets = f"{gutter}{shown.carets} "
-    # The caret points at a builtin; a module may be one name of several on its line.
-    named = f"{subject(finding)} " if finding.rule == "import-not-allowed" else ""
-    why = named + visible(finding.why)
+    # The carets mark a builtin's name. Those of an import may mark several, so it is named.
+    name = f"{subject(finding)} " if finding.rule == "import-not-allowed" else ""
+    text = name + visible(finding.why)
     room = columns - width(carets)
-    if width(why) <= room:
-        return [top, f"{carets}{why}".rstrip()]
+    if width(text) <= room:
+        return [top, f"{carets}{text}".rstrip()]
     if room >= _MIN_REASON:
         hanging = gutter + " " * (width(carets) - width(gutter))
-        return [top, *wrap(why, indent=carets, hanging=hanging, columns=columns)]
-    return [top, carets.rstrip(), *wrap(why, indent=gutter, columns=columns)]
+        return [top, *wrap(text, indent=carets, hanging=hanging, columns=columns)]
+    return [top, carets.rstrip(), *wrap(text, indent=gutter, columns=columns)]
 
 
-# --- the card for a refused cell --------------------------------------------------------------
+# --- the card for a cell that was denied ------------------------------------------------------
 
 
 class _Row(NamedTuple):
-    """One line of a denial: where, what and why; ``what`` may be ``several`` names."""
+    """A line of a denial's card: place, subject and reason of a group of findings.
+
+    The field names are keys of the card's JSON. ``several``: ``what`` has several names.
+    """
 
     place: str
     what: str
@@ -220,12 +236,12 @@ class _Row(NamedTuple):
 
     @property
     def gap(self) -> str:
-        """What stands between names and reason, which is said of one."""
+        """The text between names and reason. A reason is worded for one name."""
         return ": " if self.several else " "
 
 
 class _Instead(NamedTuple):
-    """What to do instead: the label says of which row, if not of all."""
+    """What to do instead. The label names the row, unless it is for all rows."""
 
     label: str
     text: str
@@ -240,12 +256,12 @@ def denial(
     is_operators: bool = False,
     source_label: str | None = None,
 ) -> Bundle:
-    """Return the card for a refused cell, as plain text, HTML and JSON.
+    """Return the card for a cell that was denied.
 
-    A line says each finding: where, what and why. What to do instead follows, then one block of
-    lines of a policy file that would allow all of it. ``file`` is the policy's file as it was
-    named, which ``is_operators`` if the reader can't write to it. ``source_label`` names what was
-    refused where "this cell" would not do.
+    A line for each group of findings has place, subject and reason. Then follow the remedies, and
+    one block of lines for a policy file that would allow all of it. ``file`` is the policy's file
+    as it was named; ``is_operators``: the reader can't write to it. ``source_label`` names the
+    source with the findings, if it is not the cell itself.
     """
     groups = grouped(findings)
     title = f"cellblock did not run {source_label or 'this cell'}: {count(len(groups), 'finding')}"
@@ -253,7 +269,8 @@ def denial(
     gap = " " * (COLUMNS - width(visible(title)) - width(policy))
     lines = [f"{visible(title)}{gap}{policy}"] if len(gap) > 1 else [*wrap(visible(title)), policy]
     drawn = groups[:_MAX_DRAWN]
-    rows, body = list(map(_row, drawn)), list[str]()
+    rows = list(map(_row, drawn))
+    body = list[str]()
     indent = max((width(row.place) for row in rows), default=0) + 4
     lines.append("")
     for number, row in enumerate(rows):
@@ -264,16 +281,16 @@ def denial(
         body.append(c.paragraph(place, " ", *what, row.why, tight=number > 0))
     if left := groups[_MAX_DRAWN:]:
         rules = Counter(group[0].rule for group in left).most_common(5)
-        named = ", ".join(f"{number:,} {rule}" for rule, number in rules)
-        more = f"And {count(len(left), 'more finding')}, up to line {left[-1][-1].line}: {named}"
+        numbers = ", ".join(f"{number:,} {rule}" for rule, number in rules)
+        more = f"And {count(len(left), 'more finding')}, up to line {left[-1][-1].line}: {numbers}"
         lines += wrap(more, indent="  ")
         body.append(c.paragraph(more, color=c.MUTED))
     instead = _instead(drawn)
-    for one in instead:
-        shown, text_lines = c.instead(one.text, one.label) if one.text else ("", [])
+    for advice in instead:
+        shown, text_lines = c.instead(advice.text, advice.label) if advice.text else ("", [])
         body += [shown] if shown else []
-        lines += ["", *text_lines, *(f"    {clip(line, COLUMNS - 4)}" for line in one.rewrite)]
-        body += [c.block(one.rewrite)[0]] if one.rewrite else []
+        lines += ["", *text_lines, *(f"    {clip(line, COLUMNS - 4)}" for line in advice.rewrite)]
+        body += [c.block(advice.rewrite)[0]] if advice.rewrite else []
     allows = allowing(
         (line for one in findings for line in one.allows), file, is_operators=is_operators
     )
@@ -297,7 +314,7 @@ def denial(
                 row._asdict() | {"finding": findings.index(group[0])}
                 for row, group in zip(rows, drawn, strict=True)
             ],
-            "instead": [one._asdict() for one in instead],
+            "instead": [advice._asdict() for advice in instead],
             "allow": c.plain(allows.how),
             "write": allows.block,
             "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
@@ -306,32 +323,33 @@ def denial(
 
 
 def _row(group: Sequence[Finding]) -> _Row:
+    """Return the line for a group of findings."""
     first = group[0]
     if first.rule in ABOUT_THE_CELL or not first.subject:
         return _Row(places(group), "", reason(first))
-    several = any(one.subject != first.subject for one in group)
+    several = any(finding.subject != first.subject for finding in group)
     return _Row(places(group), subjects(group), visible(first.why), several)
 
 
 def _instead(groups: Sequence[Sequence[Finding]]) -> list[_Instead]:
-    """Return what to do instead, each once; it names of what unless all have it in common."""
-    found: dict[tuple[str, str], list[Finding]] = {}
+    """Return the remedies, each once; it names its findings unless it is for all of them."""
+    by_remedy: dict[tuple[str, str], list[Finding]] = {}
     for group in groups:
-        found.setdefault((group[0].remedy, group[0].rewrite), []).extend(group)
-    found.pop(("", ""), None)
-    is_of_all = len(found) == 1 and sum(map(len, found.values())) == sum(map(len, groups))
+        by_remedy.setdefault((group[0].remedy, group[0].rewrite), []).extend(group)
+    by_remedy.pop(("", ""), None)
+    is_of_all = len(by_remedy) == 1 and sum(map(len, by_remedy.values())) == sum(map(len, groups))
     shown = []
-    for group in found.values():
+    for group in by_remedy.values():
         (remedy,), (rewrite,) = remedies(group[:1]), rewrites(group[:1])
         names = subjects(group)
-        of = f" of {names}" if names and len(names) <= _MOST_OF_LABEL else ""
-        label = "Instead: " if is_of_all else f"Instead{of}, {places(group)}: "
+        suffix = f" of {names}" if names and len(names) <= _MOST_OF_LABEL else ""
+        label = "Instead: " if is_of_all else f"Instead{suffix}, {places(group)}: "
         shown.append(_Instead(label, remedy, rewrite))
     return shown
 
 
 def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
-    """Return the error that goes with a card that ``denial`` made of ``findings``."""
+    """Return the error that goes with a card made by ``denial`` for the same ``findings``."""
     return Failure("PolicyDenied", summary(findings), card["text/plain"])
 
 
@@ -346,26 +364,28 @@ _RIGHTS: Final = "it would run in the page, with all that you may do there."
 def refused_widget(
     module: str, model: str, *, policy_name: str, file: str = "", known: bool
 ) -> Bundle:
-    """Return the card for a widget whose model is not allowed.
+    """Return the card for a widget that was refused.
 
-    ``file`` is the policy's file as it was named. ``known`` says that its module is allowed and
-    only the model is not known.
+    ``file`` is the policy's file as it was named. ``known``: the policy allows the widget's module,
+    but the gateway does not know the model.
     """
-    shown, kind = _of_title(module), _of_title(model)
+    shown = _of_title(module)
+    kind = _of_title(model)
     title = f"cellblock did not show a widget of {shown}"
     if known:
-        why = f"{kind} is none of the widgets of {shown} that cellblock knows how to clean."
-        remedy, lines = "use one of ipywidgets' own, or show the value itself.", list[str]()
+        reason_text = f"{kind} is none of the widgets of {shown} that cellblock knows how to clean."
+        remedy = "use one of ipywidgets' own, or show the value itself."
+        lines = list[str]()
     else:
-        why = f"{kind} brings a script of its own: {_RIGHTS}"
+        reason_text = f"{kind} brings a script of its own: {_RIGHTS}"
         remedy = "use one of ipywidgets' own, or a picture."
         lines = [list_line("add.widget_modules", [module])]
     data = {"module": clip(module, _LONGEST), "model": clip(model, _LONGEST)}
-    return _refusal(title, why, remedy, policy_name, data, allowing(lines, file))
+    return _refusal(title, reason_text, remedy, policy_name, data, allowing(lines, file))
 
 
 def widgets_as_text(*, policy_name: str) -> Bundle:
-    """Return the card for widgets where text alone is shown."""
+    """Return the card for widgets under a policy that shows only text."""
     return _refusal(
         'Widgets are shown as text: display = "text"',
         "The text of one is what it was when it was displayed: later changes are not shown.",
@@ -376,7 +396,7 @@ def widgets_as_text(*, policy_name: str) -> Bundle:
 
 
 def refused_comm(target: str, *, policy_name: str, file: str = "") -> Bundle:
-    """Return the card for a comm whose target is not allowed; ``file`` is the policy's."""
+    """Return the card for a comm whose target is not allowed; ``file`` is the policy's file."""
     title = f"cellblock did not open a comm to {_of_title(target)}"
     target = clip(target, _LONGEST)
     if target.startswith(HOST_TARGETS):
@@ -388,7 +408,7 @@ def refused_comm(target: str, *, policy_name: str, file: str = "") -> Bundle:
 
 
 def _file_of(policy_name: str) -> str:
-    """Return where to write what a policy of this name, or none, does not allow."""
+    """Return in which file to set a field of the policy of this name, in words."""
     if policy_name in PRESETS or not policy_name:
         return _OWN_FILE
     return f"in the file of policy {clip(visible(policy_name), NAME_COLUMNS)}"
@@ -402,6 +422,7 @@ def _refusal(
     data: dict[str, str],
     allows: Allowing = _NOTHING,
 ) -> Bundle:
+    """Return the card of a refused comm or widget."""
     shown, remedy_lines = c.instead(remedy) if remedy else (c.join(), [])
     allowed, allow_lines = c.allowing(allows)
     return c.make_card(
@@ -420,7 +441,7 @@ def _refusal(
 
 
 def cleaned_widgets(parts: Sequence[tuple[str, str, str]], *, policy_name: str) -> Bundle:
-    """Return the card for parts of widgets that were left out: model, key, why."""
+    """Return the card for parts of widgets that were left out: model, key and reason of each."""
     title = f"cellblock left out {count(len(parts), 'part')} of the widgets above"
     rows = [(clip(f"{model}.{key}", 60), clip(why, _LONGEST)) for model, key, why in parts]
     lines = wrap(title)
@@ -438,8 +459,11 @@ def cleaned_widgets(parts: Sequence[tuple[str, str, str]], *, policy_name: str) 
     )
 
 
+# --- the cards for cells that were stopped or undone ------------------------------------------
+
+
 class Reason(StrEnum):
-    """Why a cell was stopped."""
+    """The reason why a cell was stopped."""
 
     breach = "breach"
     cpu = "cpu"
@@ -459,7 +483,7 @@ class Reason(StrEnum):
     timeout = "timeout"
 
 
-#: Why, in words: ``{limit}`` is the limit, or what is known of the cause.
+#: The reasons in words. ``{limit}`` is the limit, or the known cause.
 _WORDS: Final = {
     Reason.breach: "it got around the language layer; refused: {limit}",
     Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
@@ -478,7 +502,7 @@ _WORDS: Final = {
     Reason.scratch: "it kept more than {limit} in the scratch folder (scratch_max_bytes)",
     Reason.timeout: "it ran longer than {limit} (timeout)",
 }
-#: The policy's field that is the limit.
+#: The policy's field that sets the limit.
 _SETTINGS: Final = {
     Reason.cpu: "cpu_seconds",
     Reason.forks: "forks_max_bytes",
@@ -488,7 +512,7 @@ _SETTINGS: Final = {
 }
 
 
-#: How the names of operations begin (PEP 578), and what they are about.
+#: Beginnings of the names of audit events (PEP 578), and what these are about.
 _OPERATIONS: Final = (
     (("open", "os.listdir", "os.scandir", "shutil.", "glob.", "tempfile.", "mmap."), "files"),
     (("subprocess.", "os.exec", "os.posix_spawn", "os.fork", "os.system", "os.kill", "signal."),
@@ -505,9 +529,9 @@ _OPERATION: Final = re.compile(r"[a-zA-Z_][\w.]{0,59}", re.ASCII)
 
 
 def operation(name: str) -> str:
-    """Return an operation's name with what it is about, for the reader of the card.
+    """Return the name of a breach's operation, with what it is about, for a card.
 
-    A guest says it: what is no such name is not repeated.
+    The name comes from a guest. If it does not look like an audit event's, it is not repeated.
     """
     if not _OPERATION.fullmatch(name):
         return "an operation"
@@ -516,12 +540,12 @@ def operation(name: str) -> str:
 
 
 class State(StrEnum):
-    """What became of the variables."""
+    """The state of the variables after a cell was stopped."""
 
     gone = "gone"  # the interpreter was restarted
     kept = "kept"  # the interpreter lives on; the cell was interrupted
-    restored = "restored"  # a snapshot took over
-    apart = "apart"  # they are a variant's: whoever reads of them has others
+    restored = "restored"  # a copy took over
+    apart = "apart"  # the variables are a variant's, not the reader's
 
 
 _STATES: Final = {
@@ -543,14 +567,14 @@ def stopped(
     estimate: str = "",
     policy_name: str = "",
 ) -> Bundle:
-    """Return the card for a stopped cell.
+    """Return the card for a cell that was stopped.
 
-    ``limit`` is the limit reached ("60 s") or the cause known ("signal 11"); it may be empty.
-    ``lost`` names what the restored snapshot lacks. ``own`` is what to run the cell with
-    for more time, where the limit came with the cell and not from the policy; ``beside`` says that
-    it is the end of another that ran at the same time. ``estimate`` is "estimated" where nothing
-    told how much memory the cell's processes share, and "charged" where it is too much only with
-    memory of the OS kernel's, of which nothing tells whose it is.
+    ``limit`` is the limit ("60 s") or the known cause ("signal 11"); it may be empty. ``lost`` says
+    what the copy that took over lacks. ``own`` is the argument to run the cell with for more time,
+    if the limit came with the cell and not from the policy. ``beside``: the cell ended with another
+    that ran at the same time, whose end this is. ``estimate`` qualifies a measured memory:
+    "estimated" if it is not known how much of it the cell's processes share, "charged" if it is too
+    much only with memory of the OS kernel, which may be another program's.
     """
     reason = Reason(reason)
     lines = [
@@ -598,7 +622,7 @@ def stopped(
 
 
 def stopped_failure(card: Bundle) -> Failure:
-    """Return the error that goes with a card of ``stopped``."""
+    """Return the error that goes with a card made by ``stopped``."""
     data = card[OUTCOME_JSON]
     beside = data.get("beside", False)
     sentence = _sentence(Reason(data["reason"]), data["limit"], beside=beside)
@@ -606,7 +630,7 @@ def stopped_failure(card: Bundle) -> Failure:
 
 
 def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
-    """Return the card for ``%undo``; ``counts`` are the numbers of the cells that were undone."""
+    """Return the card for ``%undo``; ``counts`` are the execution counts of the undone cells."""
     cells = _series([f"[{count}]" for count in counts])
     title = f"Cells {cells} are undone."
     if len(counts) == 1:
@@ -617,12 +641,15 @@ def undone(counts: Sequence[int], *, lost: Sequence[str] = ()) -> Bundle:
 
 
 def _series(parts: Sequence[str]) -> str:
-    """Return ``a``, ``a and b``, ``a, b and c``."""
+    """Return the parts as a list in words: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle:
-    """Return the card for ``%restore``, and for a ``branch`` that goes on from a kept state."""
+    """Return the card for ``%restore`` of a checkpoint, or for going to a ``branch``.
+
+    ``name`` is the checkpoint, or the kept state from which the branch goes on.
+    """
     title = f"{Heading.CHECKPOINT}{name}."
     if branch:
         title = Heading.BRANCH.format(name=branch)
@@ -641,7 +668,7 @@ def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle
 
 
 def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:
-    """Return why, to go on with "was stopped"."""
+    """Return the reason in words, to follow "was stopped"."""
     sentence = _WORDS[reason]
     if limit:
         sentence = sentence.format(limit=visible(limit))
@@ -651,13 +678,15 @@ def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:
 
 
 def _lost(lost: Sequence[str]) -> str:
+    """Return the sentence about what a copy lacks; empty if it lacks nothing."""
     return f" Not restored: {', '.join(lost)}." if lost else ""
 
 
 def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequence[str]) -> Bundle:
+    """Return a card of these lines: the title, a line about the variables, then advice."""
     title, variables, *advice = lines
     gone = state is State.gone
-    # What was asked for is shown as the lists of branches and of output are.
+    # The user asked for this outcome, so it looks like the list of branches, not like a stop.
     asked = data["outcome"] in ("restored", "undone")
     return c.make_card(
         title,
@@ -671,47 +700,51 @@ def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequen
     )
 
 
+# --- the card for a call that the OS layer refused --------------------------------------------
+
+#: Columns of one part of a refusal.
 _MAX_PART: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """The line that allows it, if one does, and what to do without.
+    """The remedy for a refusal."""
 
-    ``listed`` says that the line adds to a list, ``raises`` that it is a limit's: how much would do
-    is not known.
-    """
-
+    #: The line of a policy file that allows the call; empty if no line does.
     line: str = ""
+    #: Whether the line adds to a list, so that it needs ``add.`` before it.
     listed: bool = False
+    #: Whether the line raises a limit. How much would be enough is not known.
     raises: bool = False
+    #: What the cell can do instead.
     instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a cell was refused: the policy's field, why, and what it had asked for.
+    """A refusal of a call that a running cell made."""
 
-    ``advice`` is what the source check says of a place in the cell that leads there, and
-    ``rewrite`` a line or two that do the same with an operation of the host's.
-    """
-
+    #: The policy's field behind it.
     field: str
+    #: The reason as a sentence, such as "cells have no network".
     what: str
     remedy: Remedy = Remedy()
+    #: What the call was about: a path, an address, a name.
     asked: str = ""
+    #: What the source check says about the line in the cell that led to the call.
     advice: str = ""
+    #: One or two lines that do the same with an operation.
     rewrite: str = ""
 
 
 def refusal_reason(refusal: Refusal, policy_name: str) -> str:
-    """Return the reason in words, with what was asked for and the policy's field."""
+    """Return the reason in words, with what the call was about and the policy's field."""
     about = ", ".join(filter(None, (named(refusal.asked), refusal.field)))
     return f"under policy {_part(policy_name)} {refusal.what} ({about})"
 
 
 def lines_to_write(refusal: Refusal) -> list[str]:
-    """Return the lines of a policy's file that allow it."""
+    """Return the lines of a policy file that would allow the call."""
     remedy = refusal.remedy
     return [f"{'add.' * remedy.listed}{_part(remedy.line)}"] if remedy.line else []
 
@@ -719,8 +752,9 @@ def lines_to_write(refusal: Refusal) -> list[str]:
 def refusal_sentence(
     refusal: Refusal, policy_name: str, file: str, *, is_operators: bool = False
 ) -> str:
-    """Return reason and remedy for those who see nothing but an exception's message."""
-    lines, remedy = lines_to_write(refusal), _part(refusal.remedy.instead)
+    """Return reason and remedy as one line, for an exception's message."""
+    lines = lines_to_write(refusal)
+    remedy = _part(refusal.remedy.instead)
     if lines:
         instead = f" (or {remedy})" if remedy else ""
         command = in_a_line(lines, file, is_operators=is_operators)
@@ -731,7 +765,7 @@ def refusal_sentence(
 
 
 def _as_sentence(remedy: str) -> str:
-    """Return a remedy as a sentence; with no stop behind a path, which is copied from there."""
+    """Return a remedy as a sentence, without a full stop behind a path, which users copy."""
     stop = "" if "/" in remedy.rpartition(" ")[2] else "."
     return f"{remedy[:1].upper()}{remedy[1:]}{stop}" if remedy else ""
 
@@ -741,10 +775,11 @@ def refusal_card(
 ) -> Bundle:
     """Return the card that is shown below the traceback.
 
-    ``is_operators`` says that whoever reads it can't write to the policy's file.
+    ``file`` is the policy's file as it was named; ``is_operators``: the reader can't write to it.
     """
     title = f"cellblock stopped this: under policy {_part(policy_name)} {refusal.what}"
-    lines, body = wrap(title), list[str]()
+    lines = wrap(title)
+    body = list[str]()
     if refusal.asked:
         asked = f"It asked for {named(refusal.asked)}."
         lines += wrap(asked, indent="  ")
@@ -791,12 +826,15 @@ def refusal_card(
 
 
 def named(name: str) -> str:
-    """Return a name that a cell chose as it stands in a sentence."""
+    """Return a name that a cell chose, clipped and quoted for a sentence of the host's."""
     return quoted(_part(name))
 
 
 def _of_title(name: str) -> str:
-    """Return a name in a title, in which no line may break within it: the next would be ours."""
+    """Return a name for a title, with visible blanks instead of real ones.
+
+    A line must not break within the name: the rest of it would begin a line, like the host's own.
+    """
     return named(clip(name or "(none)", _LONGEST)).replace(" ", "\N{OPEN BOX}")
 
 

@@ -1,4 +1,9 @@
-"""Cards about the policy in force: its gaps here, ``%policy``, and what was narrowed."""
+"""Cards about the policy in force: its gaps on this machine, ``%policy``, and a narrowing.
+
+The words for a field's value come from its row in ``policy.model``. ``allowances`` tells a
+language model what a policy allows (``api.explained``); ``enforced`` and ``unverified`` are for
+JupyterLab's extension (``jupyter.lab``).
+"""
 
 from __future__ import annotations
 
@@ -29,23 +34,27 @@ if TYPE_CHECKING:
 
 
 def _value_words(field: str, value: object) -> str:
-    """Return what a policy field asks for."""
-    said = _row(field).words
-    return c.value_words(field, value) if said is None else said(value)
+    """Return a field's value in words: by the function in its row, or as other values."""
+    words_of = _row(field).words
+    return c.value_words(field, value) if words_of is None else words_of(value)
 
 
-#: Columns that a field's name takes in a table, and a capability's in a list of gaps.
+#: Columns of a field's name in a table.
 _FIELD_COLUMNS: Final = 26
+#: Columns of a capability's name in a list of gaps.
 _CAPABILITY_COLUMNS: Final = 28
 _STATUS_COLUMNS: Final = 11
-#: Where a field's value begins.
+#: The column at which a field's value begins.
 _VALUE_COLUMN: Final = _FIELD_COLUMNS + 3
 #: The backend that enforces nothing.
 _NO_BACKEND: Final = "noop"
 
 
 def _sign(gaps: Sequence[Gap], backend: object = "", *, tried: bool = True) -> tuple[str, str]:
-    """Return the symbol and the colour of a card about a policy with ``gaps``."""
+    """Return the symbol and the colour of a card about a policy with these ``gaps``.
+
+    ``tried``: the locks have been tried on this machine.
+    """
     if backend == _NO_BACKEND:
         return "✗", c.RED
     if gaps:
@@ -54,14 +63,14 @@ def _sign(gaps: Sequence[Gap], backend: object = "", *, tried: bool = True) -> t
 
 
 def _field_lines(field: str, words: str) -> list[str]:
-    """Return a row of a table: a field's name as policy files have it, and words beside it."""
+    """Return the lines of a table's row: a field's name, and words beside it."""
     name = clip(visible(field), _FIELD_COLUMNS)
     indent = f"  {name}{' ' * (_FIELD_COLUMNS - width(name))} "
     return wrap(words, indent=indent, hanging=" " * width(indent))
 
 
 def _gap_lines(gaps: Sequence[Gap], indent: str) -> list[str]:
-    """Return what gaps let through, and what helps, as lines below a field's name."""
+    """Return the consequences and remedies of gaps, as lines below a field's name."""
     lines = list[str]()
     for gap in gaps:
         lines += wrap(c.plain(gap.consequence), indent=indent)
@@ -71,7 +80,7 @@ def _gap_lines(gaps: Sequence[Gap], indent: str) -> list[str]:
 
 
 def _gap_paragraphs(gaps: Sequence[Gap]) -> list[str]:
-    """Return the same in HTML."""
+    """Return the consequences and remedies of gaps in HTML."""
     shown = list[str]()
     for gap in gaps:
         shown.append(c.paragraph(c.prose(gap.consequence), tight=True))
@@ -81,17 +90,18 @@ def _gap_paragraphs(gaps: Sequence[Gap]) -> list[str]:
 
 
 def _unplaced_gaps(gaps: Sequence[Gap]) -> tuple[list[str], list[str]]:
-    """Return gaps under the names of their fields, as lines and in HTML."""
-    lines, body = list[str](), list[str]()
+    """Return gaps below the names of their fields, as lines and in HTML, for outside of a table."""
+    lines = list[str]()
+    body = list[str]()
     for field in dict.fromkeys(gap.capability for gap in gaps):
-        own = [gap for gap in gaps if gap.capability == field]
-        first, *rest = _gap_lines(own, " " * _VALUE_COLUMN)
+        field_gaps = [gap for gap in gaps if gap.capability == field]
+        first, *rest = _gap_lines(field_gaps, " " * _VALUE_COLUMN)
         lines += [*_field_lines(field, first.strip()), *rest]
-        body += [c.paragraph(c.code(field)), *_gap_paragraphs(own)]
+        body += [c.paragraph(c.code(field)), *_gap_paragraphs(field_gaps)]
     return lines, body
 
 
-# --- gaps: what the policy asks for and this machine does not enforce ---------------------------
+# --- gaps: parts of the policy that this machine does not enforce -------------------------------
 
 TITLE: Final = "Not everything in this policy is enforced on this machine"
 NO_GAPS: Final = "Everything in this policy is enforced on this machine"
@@ -101,15 +111,18 @@ _MORE: Final = "%policy shows all that is enforced."
 
 
 def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
-    """Return the card of a first cell: what cells can do that the policy forbids, and what helps.
+    """Return the card above a first cell: what cells can do against the policy, and the remedies.
 
-    A single gap is the title; of more, the title says that there are some.
+    A single gap is the card's title.
     """
     symbol, color = _sign(gaps, backend)
-    title, rows = _gaps_title(gaps, backend), gaps
+    title = _gaps_title(gaps, backend)
+    rows = gaps
     if len(gaps) == 1 and backend != _NO_BACKEND:
-        title, rows = f"On this machine {visible(gaps[0].consequence)}", ()
-    lines, body = wrap(f"{'✗ ' if backend == _NO_BACKEND else ''}{title}"), list[str]()
+        title = f"On this machine {visible(gaps[0].consequence)}"
+        rows = ()
+    lines = wrap(f"{'✗ ' if backend == _NO_BACKEND else ''}{title}")
+    body = list[str]()
     for gap in rows:
         lines += wrap(c.plain(gap.consequence), indent="  ", hanging="    ")
         body.append(c.paragraph(c.prose(gap.consequence), tight=True))
@@ -141,14 +154,14 @@ def _gap_json(gap: Gap) -> dict[str, Any]:
 
 
 def gap_line(gap: Gap) -> str:
-    """Return a gap as one line of a log."""
-    what = f"gap: {gap.capability} is {gap.status}"
-    text = f"{what}: {_asked(gap)}; {gap.consequence}; remedy: {gap.remedy}"
+    """Return a gap as one line for a log."""
+    start = f"gap: {gap.capability} is {gap.status}"
+    text = f"{start}: {_asked(gap)}; {gap.consequence}; remedy: {gap.remedy}"
     return visible(text).replace("\n", " ")
 
 
 def gaps_text(gaps: Sequence[Gap], backend: str = "") -> str:
-    """Return the card of ``gaps`` for a terminal, 80 columns wide."""
+    """Return all gaps as text for a terminal, 80 columns wide."""
     title = f"{'✗ ' if backend == _NO_BACKEND else ''}{_gaps_title(gaps, backend)}"
     if not gaps:
         return title
@@ -168,16 +181,16 @@ def _asked(gap: Gap) -> str:
     return f"asked: {gap.asked}; here: {gap.actual}"
 
 
-# --- %policy: what is asked, and how far it is enforced -----------------------------------------
+# --- %policy: what the policy asks for, and how far it is enforced ------------------------------
 
-#: Fields that say which policy this is; they head the table.
+#: Fields that identify the policy. They are above the table.
 _HEAD: Final = ("name", "mode", "backend")
-#: The row of what no policy has; the card shows it all the same.
+#: The row of a field that no policy has. The card shows such a field all the same.
 _UNKNOWN: Final = Row(narrower=Never("no policy has it"))
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};min-width:min(16em,22vw)",
-    # A path may be broken anywhere; there is room for a word.
+    # A path may be broken anywhere, and a word has room.
     f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:10em",
     f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:10em",
 )
@@ -190,14 +203,16 @@ _COLUMNS: Final = ("Field", "Asked", "Enforced")
 
 
 def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, object]:
-    """Return the fields of a policy that count, in the order in which they are shown.
+    """Return the fields of a policy to show, with their values, in the order of the table.
 
-    ``shown`` are there in any case.
+    Fields that have no effect are left out, unless they are in ``shown``.
     """
-    said = {name: value for name, value in view.items() if _row(name).words is not None}
-    fields = flat_fields({name: value for name, value in view.items() if name not in said}) | said
+    # A field with words of its own is shown as a whole, not by the fields of its table.
+    whole = {name: value for name, value in view.items() if _row(name).words is not None}
+    fields = flat_fields({name: value for name, value in view.items() if name not in whole}) | whole
 
     def counts(field: str) -> bool:
+        """Return whether a field has an effect: it is used, and so is the field it depends on."""
         row = _row(field)
         if row.only_with is not None:
             other, values = row.only_with
@@ -220,7 +235,7 @@ def _row(field: str) -> Row:
 
 
 def _field_name(field: str) -> c.Html:
-    """Return a field's name, which is broken behind its underscores alone."""
+    """Return a field's name in HTML, which may be broken only behind underscores."""
     parts = re.findall(r"[^_]+_*|_+", field)
     return c.code(
         c.join(*(c.element("span", part, style="display:inline-block") for part in parts))
@@ -228,21 +243,28 @@ def _field_name(field: str) -> c.Html:
 
 
 def _asked_words(field: str, value: object, before: Mapping[str, object]) -> str:
-    """Return what a field asks for: first what a narrowing added to a list."""
+    """Return a field's value in words, and how it was narrowed, if it was.
+
+    ``before`` has the earlier values of narrowed fields. Entries that a narrowing added to a list,
+    as of denied paths, come first.
+    """
     if field not in before:
         return _value_words(field, value)
-    was = before[field]
-    gone, added = _entries(was, value)
+    earlier = before[field]
+    gone, added = _entries(earlier, value)
     if added and not gone:
-        rest = f", {_value_words(field, was)}" if was else ""
+        rest = f", {_value_words(field, earlier)}" if earlier else ""
         return f"{_value_words(field, added)} (narrowed){rest}"
     if gone and not added:
         return f"{_value_words(field, value)} (narrowed: without {_value_words(field, gone)})"
-    return f"{_value_words(field, value)} (narrowed from {_value_words(field, was)})"
+    return f"{_value_words(field, value)} (narrowed from {_value_words(field, earlier)})"
 
 
 def _entries(before: object, after: object) -> tuple[list[object], list[object]]:
-    """Return what a list lost and what it got; nothing where it is none, or empty now."""
+    """Return the entries that a list lost and those that it got.
+
+    Both are empty if one of the values is not a list, or if the list is empty now.
+    """
     if not (isinstance(before, tuple) and isinstance(after, tuple) and after):
         return [], []
     gone = [entry for entry in before if entry not in after]
@@ -255,12 +277,12 @@ def policy_table(
     gaps: Sequence[Gap],
     before: Mapping[str, object] = MappingProxyType({}),
 ) -> Bundle:
-    """Return the table of a policy.
+    """Return the table of a policy, which ``%policy`` shows.
 
-    ``policy_view`` maps policy fields to values; ``name``, ``mode`` and ``backend`` head the
-    table. Fields with no enforcement of their own show none. ``before`` has what the kernel was
-    started with in fields that are narrower now. In HTML what is not looked for first is folded
-    away, but for what has a gap or is narrower.
+    ``policy_view`` has the policy's fields; ``name``, ``mode`` and ``backend`` are above the table.
+    A field without an enforcement of its own shows none. ``before`` has the values of narrowed
+    fields at the kernel's start. HTML folds rarely needed fields away, unless they have a gap or
+    are narrowed.
     """
     backend = policy_view.get("backend")
     tried = any(e.status == "verified" for e in enforcement)
@@ -275,27 +297,29 @@ def policy_table(
         title = f"Policy {name}: in place on this machine, and not tried"
     head = [(key, str(policy_view[key])) for key in _HEAD[1:] if key in policy_view]
     lines = wrap(title) + wrap(", ".join(f"{key}: {value}" for key, value in head))
-    rows, more = list[tuple[str, str, str]](), list[tuple[str, str, str]]()
+    rows = list[tuple[str, str, str]]()
+    more = list[tuple[str, str, str]]()
     by_name = {e.capability: e for e in enforcement}
     special = {*before, *(gap.capability for gap in gaps)}
     fields = _rows(policy_view, special)
     for field, value in fields.items():
         words = _asked_words(field, value, before)
-        own = [gap for gap in gaps if gap.capability == field]
+        field_gaps = [gap for gap in gaps if gap.capability == field]
         lines += _field_lines(field, words)
-        # Where no limit is asked for, there is nothing to enforce.
+        # A field without a limit has nothing to enforce.
         enforced = None if value is None else by_name.get(field)
-        shown = c.join(*_gap_paragraphs(own))
+        shown = c.join(*_gap_paragraphs(field_gaps))
         if enforced is not None:
             mechanism = enforced.mechanism
-            if enforced.holes and not own:  # a gap says them
+            if enforced.holes and not field_gaps:
+                # If there is a gap, it says this.
                 mechanism += f"; not covered: {', '.join(enforced.holes)}"
             status = f"{look(enforced.status)[0]} {enforced.status}: {c.plain(mechanism)}"
             indent = " " * _VALUE_COLUMN
             lines += wrap(status, indent=indent, hanging=indent + "  ")
             how = c.element("div", c.prose(mechanism), style=f"color:{c.MUTED}")
             shown = c.join(badge(enforced.status), how, shown)
-        lines += _gap_lines(own, " " * (_VALUE_COLUMN + 2))
+        lines += _gap_lines(field_gaps, " " * (_VALUE_COLUMN + 2))
         into = rows if _row(field).shown is Shown.first or field in special else more
         into.append((_field_name(field), words, shown))
     other_lines, others = _unplaced_gaps([gap for gap in gaps if gap.capability not in fields])
@@ -328,11 +352,10 @@ def policy_table(
 def allowances(
     policy_view: Mapping[str, object], gaps: Sequence[Gap], modules: Sequence[str] | None
 ) -> str:
-    """Return what a policy allows, a line a field, and what of that is not enforced.
+    """Return what a policy allows, a line for each field, and its gaps, for a language model.
 
-    It is for a model, which has no use for the mechanisms, nor for fields that are not
-    ``for_cells``. Limits that there are none of are left out. ``modules`` are all that cells can
-    import, where not every module is.
+    A model has no use for mechanisms, or for fields that are not ``for_cells``. Limits that are not
+    set are left out. ``modules`` are all modules that cells can import, or None if all can be.
     """
     lines = [f"Policy {policy_view.get('name', '')}, mode {policy_view.get('mode', '')}:"]
     fields = _rows(policy_view, {gap.capability for gap in gaps})
@@ -347,20 +370,23 @@ def allowances(
 def enforced(
     policy_view: Mapping[str, object], enforcement: Sequence[Enforcement]
 ) -> list[tuple[str, str]]:
-    """Return what holds of a policy: in words what each field asks for, and what sees to it."""
-    by_name = {one.capability: one for one in enforcement if one.holds}
+    """Return the fields that hold: each with its value in words, and the mechanism behind it."""
+    by_name = {entry.capability: entry for entry in enforcement if entry.holds}
     return [
         (
             f"{field}: {_value_words(field, value)}",
-            f"{one.status}: {one.mechanism}",
+            f"{entry.status}: {entry.mechanism}",
         )
         for field, value in _rows(policy_view, ()).items()
-        if value is not None and (one := by_name.get(field)) is not None
+        if value is not None and (entry := by_name.get(field)) is not None
     ]
 
 
 def unverified(gaps: Sequence[Gap], backend: str, proved: str) -> str:
-    """Return why it is not known that a policy holds; empty where probes saw that it does."""
+    """Return why it is not known that a policy holds; empty if probes proved it.
+
+    ``proved`` is the time of the proof, or empty.
+    """
     if gaps or backend == _NO_BACKEND:
         return f"{_gaps_title(gaps, backend)}."
     if proved:
@@ -376,7 +402,7 @@ def _enforcement_json(enforcement: Enforcement) -> dict[str, Any]:
     return {field: getattr(enforcement, field) for field in fields}
 
 
-# --- a policy that has become narrower: what is left, since when, and what is not enforced -------
+# --- a policy that has become narrower ----------------------------------------------------------
 
 _UNCHANGED: Final = "Nothing changes: the policy is as narrow as that already"
 _NARROWER: Final = "The policy is narrower from the next cell on"
@@ -385,12 +411,12 @@ _NOT_WHOLLY: Final = "Not everything of it is enforced here:"
 
 
 class Guest(StrEnum):
-    """Where cells run from now on, and what became of their variables."""
+    """The guest that runs cells after a narrowing, which decides about their variables."""
 
-    same = "same"  # in the guest that ran before: nothing that a guest is made of changed
-    new = "new"  # in a new guest; no cell had run in the old one
-    kept = "kept"  # in a copy of the guest under more locks, with its variables
-    instead = "instead"  # in a new guest that replaced one with variables
+    same = "same"  # the guest from before: nothing changed that concerns a guest
+    new = "new"  # a new guest, but no cell had run in the old one
+    kept = "kept"  # a copy of the guest under more locks, with its variables
+    instead = "instead"  # a new guest, which replaced one with variables
 
 
 _GUESTS: Final = {
@@ -403,7 +429,7 @@ _GUESTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A field that changed, its value before, and its value now."""
+    """A field that a narrowing changed, with its value before and after."""
 
     field: str
     before: object
@@ -412,7 +438,8 @@ class Change:
     @property
     def words(self) -> str:
         """The change in words: ``without numpy``, ``60 s → 10 s``."""
-        before, after = self.before, self.after
+        before = self.before
+        after = self.after
         gone, more = _entries(before, after)
         if gone and not more:
             return f"without {_value_words(self.field, gone)}"
@@ -429,18 +456,20 @@ def narrowed(
     lost: Sequence[str] = (),
     gaps: Sequence[Gap] = (),
 ) -> Bundle:
-    """Return the card; ``gaps`` are what this machine, or this guest, does not enforce of it.
+    """Return the card of a narrowing.
 
-    ``lost`` names what the copy of a guest lacks.
+    ``gaps`` are the parts of it that this machine, or the guest that runs on, does not enforce.
+    ``lost`` says what the copy of a guest lacks.
     """
     title = _NARROWER if changes else _UNCHANGED
     state = _GUESTS[guest] + (f" Not kept: {', '.join(lost)}." if lost else "")
     notes = [note for note in (state, _FOR_GOOD if changes else "") if note]
-    lines, body = wrap(title), list[str]()
-    for one in changes:
-        lines += _field_lines(one.field, one.words)
-        name = c.code(one.field)
-        body.append(c.paragraph(name, f": {one.words}", tight=True))
+    lines = wrap(title)
+    body = list[str]()
+    for change in changes:
+        lines += _field_lines(change.field, change.words)
+        name = c.code(change.field)
+        body.append(c.paragraph(name, f": {change.words}", tight=True))
     for note in notes:
         lines += wrap(note)
         body.append(c.paragraph(note, color=c.MUTED))
@@ -463,11 +492,11 @@ def narrowed(
             "lost": lost,
             "changes": [
                 {
-                    "field": one.field,
-                    "before": _value_words(one.field, one.before),
-                    "after": _value_words(one.field, one.after),
+                    "field": change.field,
+                    "before": _value_words(change.field, change.before),
+                    "after": _value_words(change.field, change.after),
                 }
-                for one in changes
+                for change in changes
             ],
             "gaps": list(map(_gap_json, gaps)),
         },

@@ -1,4 +1,8 @@
-"""What ``%tools``, ``%template``, ``%usage`` and ``%output`` show; and the files of a cell."""
+"""The tables that magics show, a section for each, and the card of the files that a cell left.
+
+The sections are ``%tools``, ``%template``, ``%usage``, ``%ports``, ``%output``, ``%branch`` and
+``%changes``. ``%policy`` is in ``policy_card``. ``host.cell.status`` collects what they show.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def _entry(name: str, text: str) -> c.Html:
-    """Return an entry of a list: a name in the code font and a line about it."""
+    """Return an entry of a list: a name in the code font, and a line about it."""
     below = c.paragraph(text, color=c.MUTED, tight=True)
     return c.element("div", c.code(name), below, style="margin-top:8px")
 
@@ -49,9 +53,9 @@ def _entry(name: str, text: str) -> c.Html:
 
 
 class ModelBudget(NamedTuple):
-    """Calls of language models and their tokens, and how many there may be.
+    """The calls of language models in a session, and their tokens.
 
-    Tokens are those that were reported, and the most that calls under way may take.
+    ``tokens`` are those reported so far, and the most that calls under way may take.
     """
 
     calls: int
@@ -65,7 +69,7 @@ class ModelBudget(NamedTuple):
 
 
 class WriteBudget(NamedTuple):
-    """Bytes that the host has written for cells, and how many it may."""
+    """The bytes that operations have written for cells in a session."""
 
     bytes: int
     max_bytes: int
@@ -77,29 +81,34 @@ class WriteBudget(NamedTuple):
 Budget = ModelBudget | WriteBudget
 
 
-def _left(taken: int, most: int, unit: str) -> str:
-    return f"{max(most - taken, 0):,} of {most:,} {unit}"
+def _left(used: int, limit: int, unit: str) -> str:
+    return f"{max(limit - used, 0):,} of {limit:,} {unit}"
 
 
 def _budget_lines(budgets: Mapping[str, Budget] | None) -> list[str]:
-    return [f"{name}: {one} for this session." for name, one in (budgets or {}).items()]
+    return [f"{name}: {budget} for this session." for name, budget in (budgets or {}).items()]
 
 
 def _budget_json(budgets: Mapping[str, Budget] | None) -> dict[str, Any]:
-    return {"budgets": {name: one._asdict() for name, one in budgets.items()}} if budgets else {}
+    return (
+        {"budgets": {name: budget._asdict() for name, budget in budgets.items()}} if budgets else {}
+    )
 
 
-# --- %tools: what cells may call on the host ----------------------------------------------------
+# --- %tools: the tools and operations that cells may call ---------------------------------------
 
-#: Numbers of ``inspect.Parameter.kind``.
-_POSITIONAL_ONLY, _REST, _NAMED, _NAMED_REST = 0, 2, 3, 4
+#: Values of ``inspect.Parameter.kind``.
+_POSITIONAL_ONLY = 0
+_REST = 2
+_NAMED = 3
+_NAMED_REST = 4
 _LONGEST_LINE: Final = 300
 _NO_TOOLS: Final = "There are no tools: the policy names none, and grants no operation."
 _HOW_TOOLS: Final = "They run on the host. name? shows more; what fails raises ToolError."
 
 
 def tools(known: Sequence[Tool], budgets: Mapping[str, Budget] | None = None) -> Bundle:
-    """Return the list of all tools, and what is left of a session's budgets."""
+    """Return the list of all tools and operations, and what is left of the session's budgets."""
     if not known:
         return {"text/plain": _NO_TOOLS}
     of_host = sum(tool.of_host for tool in known)
@@ -131,9 +140,9 @@ def tools(known: Sequence[Tool], budgets: Mapping[str, Budget] | None = None) ->
 
 
 def signature(tool: Tool) -> str:
-    """Return ``async name(city: str, days: int = 3) -> dict``, with async for async tools.
+    """Return a tool's signature, as in ``async name(city: str, days: int = 3) -> dict``.
 
-    The host's own tools never have it: a cell may wait for them either way.
+    The host's own operations have no ``async``, since a cell may call them either way.
     """
     returns = f" -> {tool.returns}" if tool.returns else ""
     start = "async " if tool.is_async and not tool.of_host else ""
@@ -141,7 +150,9 @@ def signature(tool: Tool) -> str:
 
 
 def _parameters(parameters: Sequence[Parameter]) -> Iterator[str]:
-    before, starred = -1, False
+    """Yield the parts of a one list, with ``/`` and ``*`` where Python needs them."""
+    before = -1
+    starred = False
     for one in parameters:
         if before == _POSITIONAL_ONLY != one.kind:
             yield "/"
@@ -157,24 +168,26 @@ def _parameters(parameters: Sequence[Parameter]) -> Iterator[str]:
         yield "/"
 
 
-# --- %template: the shipped templates, or one of them with the schema of its state --------------
+# --- %template: the shipped templates, or one template with the schema of its state -------------
 
 _NO_TEMPLATES: Final = "There are no templates: the policy's folders are empty."
 _HOW_TEMPLATES: Final = "A cell runs one: %%template NAME, and below it the state as JSON."
 _MORE_TEMPLATES: Final = "%template NAME shows the schema of its state."
-#: Templates that are listed, and characters of a schema that are shown.
+#: Templates that are listed.
 MOST: Final = 100
+#: Characters of a schema that are shown.
 MOST_SCHEMA: Final = 20_000
 
 
 def templates(known: Mapping[str, Template], name: str = "") -> Bundle:
-    """Return the list of all templates; if ``name`` is one of them, that one with its schema."""
+    """Return the list of all templates, or the one called ``name`` with its schema."""
     if not known:
         return {"text/plain": _NO_TEMPLATES}
     data: dict[str, Any] = {}
     if name in known:
         shown = [known[name]]
-        title, doc = f"Template {shown[0].name}", shown[0].doc
+        title = f"Template {shown[0].name}"
+        doc = shown[0].doc
         schema = json.dumps(shown[0].schema, indent=2, ensure_ascii=False)[:MOST_SCHEMA]
         text = visible_lines(schema)
         style = "margin:8px 0 0;white-space:pre-wrap"
@@ -182,27 +195,31 @@ def templates(known: Mapping[str, Template], name: str = "") -> Bundle:
         lines = [title, *wrap(doc, indent="  "), text]
         data["schema"] = shown[0].schema
     else:
-        shown = [known[each] for each in sorted(known)[:MOST]]
+        shown = [known[template] for template in sorted(known)[:MOST]]
         title = f"{count(len(known), 'template')} shipped"
         if name:
             title = f"No template {clip(visible(name), 40)}: {title}"
         lines = [title]
-        for each in shown:
-            text = f"{each.name}: {each.doc}" if each.doc else each.name
+        for template in shown:
+            text = f"{template.name}: {template.doc}" if template.doc else template.name
             lines += wrap(text, indent="  ", hanging=" " * 6)
         lines += [_HOW_TEMPLATES, _MORE_TEMPLATES]
-        body = [_entry(each.name, each.doc) for each in shown]
+        body = [_entry(template.name, template.doc) for template in shown]
         body.append(c.paragraph(f"{_HOW_TEMPLATES} {_MORE_TEMPLATES}", color=c.MUTED))
-    data = {"templates": [{"name": each.name, "doc": each.doc} for each in shown], **data}
+    data = {
+        "templates": [{"name": template.name, "doc": template.doc} for template in shown],
+        **data,
+    }
     return c.make_card(
         title, *body, lines=lines, symbol="▤", color=c.GREY, mime=TEMPLATES_JSON, data=data
     )
 
 
-# --- %usage: what each cell of a session took ---------------------------------------------------
+# --- %usage: the time and memory that each cell of a session took -------------------------------
 
-#: Rows that are shown at once, and under ``top``.
+#: Rows that are shown without an argument.
 MOST_ROWS: Final = 50
+#: Rows that ``%usage top`` shows.
 TOP: Final = 10
 _HEADS: Final = ("wall", "cpu", "peak", "out", "read")
 _COLUMN: Final = 10
@@ -216,7 +233,7 @@ _READ: Final = "read: from disk, as the cell's own process says. "
 
 
 class UsageRow(NamedTuple):
-    """One cell: its number, the first line of its source, and what it took."""
+    """The usage of one cell, with its execution count and the first line of its source."""
 
     number: int
     line: str
@@ -228,7 +245,7 @@ class UsageRow(NamedTuple):
 
 
 class UsageTotals(NamedTuple):
-    """All cells of a session together, also those without a row."""
+    """The usage of all cells of a session, including cells that have no row any more."""
 
     cells: int
     wall_seconds: float
@@ -243,7 +260,11 @@ def usage(
     argument: str = "",
     budgets: Mapping[str, Budget] | None = None,
 ) -> Bundle:
-    """Return the table: the last rows, newest last, the ``top`` ones, or that of one cell."""
+    """Return the table of usage, as ``argument`` says.
+
+    Without an argument it has the last rows, newest last; for "top" the cells that took the longest
+    time; for a number the cell with this execution count.
+    """
     if not argument:
         chosen = rows[-MOST_ROWS:]
     elif argument == "top":
@@ -253,7 +274,8 @@ def usage(
     if not chosen:
         note = "No cell has ended yet." if not rows else f"No such cell. {_HOW_USAGE}"
         return {"text/plain": note}
-    wall, cpu = duration(totals.wall_seconds), duration(totals.cpu_seconds)
+    wall = duration(totals.wall_seconds)
+    cpu = duration(totals.cpu_seconds)
     title = f"Usage: {count(totals.cells, 'cell')}, {wall} wall, {cpu} cpu"
     notes = _budget_lines(budgets)
     return c.make_card(
@@ -279,7 +301,7 @@ def usage(
 
 
 def _values(row: UsageRow) -> list[str]:
-    """Return what a row shows, in the order of ``_HEADS``."""
+    """Return a row's values in words, in the order of ``_HEADS``."""
     sizes = (row.peak_memory_bytes, row.output_bytes, row.read_bytes)
     shown = (size(value).replace(" bytes", " B") for value in sizes)
     return [duration(row.wall_seconds), duration(row.cpu_seconds), *shown]
@@ -295,7 +317,7 @@ def _usage_html(row: UsageRow) -> list[str]:
     return [str(row.number), *_values(row), line]
 
 
-# --- %ports: where servers of cells are opened ----------------------------------------------------
+# --- %ports: the ports at which cells' servers can be reached -------------------------------------
 
 _HOW_PORTS: Final = (
     "Each address is for a browser on this machine, and ends with the session. A page from there "
@@ -307,35 +329,36 @@ _SILENT: Final = "nothing listens yet"
 
 
 class PortRow(Protocol):
-    """A port: its number, the address to open it at, and whether somebody listens there."""
+    """An open port of a session."""
 
     @property
     def number(self) -> int:
-        """Its number in the session."""
+        """The port's number for cells."""
 
     @property
     def url(self) -> str:
-        """The address to open it at."""
+        """The address at which a user's browser reaches it."""
 
     @property
     def listens(self) -> bool:
-        """Whether somebody listens there."""
+        """Whether a cell listens there."""
 
 
 def no_ports(policy: str) -> Bundle:
-    """Return the note for a policy without ports."""
+    """Return the note for a policy that opens no ports."""
     name = visible(policy)
     return kept_note(f"Policy {name} opens no port. The operator can: ports = [8050] in the policy")
 
 
 def ports(rows: Sequence[PortRow], *, is_any: bool) -> Bundle:
-    """Return the table of ports, with an address to click."""
+    """Return the table of ports with their addresses; ``is_any``: the policy opens any port."""
     if not rows:
-        why = "No cell listens at a port yet." if is_any else "No port is open yet: run a cell."
-        return kept_note(why)
+        note = "No cell listens at a port yet." if is_any else "No port is open yet: run a cell."
+        return kept_note(note)
     listening = sum(row.listens for row in rows)
     title = f"Ports: {count(len(rows), 'port')} open, {listening} with a server"
-    lines, body = [title], list[list[str]]()
+    lines = [title]
+    body = list[list[str]]()
     for row in rows:
         state = _LISTENS if row.listens else _SILENT
         lines.append(f"  {row.number:>5}  {row.url}  {state}")
@@ -357,23 +380,26 @@ def ports(rows: Sequence[PortRow], *, is_any: bool) -> Bundle:
     )
 
 
-# --- %output: a list of what is kept on disk, a page of it, or why there is none -----------------
+# --- %output: the list of kept texts, a page of one, or a note -----------------------------------
 
 _KEPT: Final = "Output kept on disk"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRow:
-    """One text that is kept: bytes, what shows it, and what is missing at its end.
+    """A text that is kept on disk (``host.cell.output_log``)."""
 
-    ``page`` goes between ``command`` and the number of another page.
-    """
-
+    #: The cell's execution count.
     cell: int
+    #: "stdout", "stderr" or "display".
     kind: str
+    #: Bytes.
     size: int
+    #: The line, or a tool's arguments, that show its first page.
     command: str
+    #: The text between ``command`` and the number of another page.
     page: str
+    #: That only a part is kept, and why; empty for a whole text.
     missing: str
 
     def __str__(self) -> str:
@@ -383,16 +409,16 @@ class KeptRow:
 
 
 def kept_list(rows: Sequence[KeptRow]) -> Bundle:
-    """Return the card that lists what is kept."""
+    """Return the card that lists the kept texts."""
     if not rows:
-        what = "Kept is output that was left out, up to output_kept_max_bytes."
-        return kept_note(f"Nothing is kept. {what}")
+        explanation = "Kept is output that was left out, up to output_kept_max_bytes."
+        return kept_note(f"Nothing is kept. {explanation}")
     body = [c.paragraph(str(row), tight=True) for row in rows]
     return _kept(_KEPT, *body, lines=[_KEPT, *(f"  {row}" for row in rows)])
 
 
 def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
-    """Return the card for one page; ``content`` has no terminal sequences any more."""
+    """Return the card for one page of a text; ``content`` has no terminal sequences."""
     title = f"{Heading.PAGE.format(number=row.cell)}{row.kind}"
     where = f"page {number:,} of {pages:,}"
     if number < pages:
@@ -406,7 +432,7 @@ def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
 
 
 def kept_note(line: str) -> Bundle:
-    """Return the card for one line."""
+    """Return a card that is a single line."""
     return _kept(visible(line), lines=[visible(line)])
 
 
@@ -425,37 +451,37 @@ _HOW_BRANCHES: Final = (
 def branches(
     current: str, names: Sequence[str], checkpoints: Sequence[str], *, begins: bool
 ) -> Bundle:
-    """Return the list of branches, of which one is ``current``, and of checkpoints.
+    """Return the list of branches, of which the session is on ``current``, and of checkpoints.
 
-    One that ``begins`` was begun by the cell that shows this.
+    ``begins``: the cell that shows the list has begun this branch.
     """
     title = f"On branch {current}{', which begins here' * begins}."
-    told = [f"Branches: {', '.join(names)}."]
-    told += [f"Checkpoints: {', '.join(checkpoints)}."] if checkpoints else []
-    lines = [part for line in (title, *told, _HOW_BRANCHES) for part in wrap(line)]
+    lists = [f"Branches: {', '.join(names)}."]
+    lists += [f"Checkpoints: {', '.join(checkpoints)}."] if checkpoints else []
+    lines = [part for line in (title, *lists, _HOW_BRANCHES) for part in wrap(line)]
     how = c.paragraph(_HOW_BRANCHES, color=c.MUTED)
-    return _kept(title, *map(c.paragraph, told), how, lines=lines)
+    return _kept(title, *map(c.paragraph, lists), how, lines=lines)
 
 
-# --- %changes: what cells wrote to the project --------------------------------------------------
+# --- %changes: the staged changes ---------------------------------------------------------------
 
-#: Files that are listed, lines of a diff, and characters of all diffs together.
+#: Files that are listed.
 CHANGES: Final = 100
+#: Lines of one diff.
 DIFF_LINES: Final = 60
+#: Characters of all diffs together.
 _DIFF_CHARACTERS: Final = 20_000
 _IN_A_TERMINAL: Final = "In a terminal, within a week: cellblock changes keep {}"
 
 
 class HowToKeep(NamedTuple):
-    """How staged files are kept, for those who read what a front's cells show.
+    """How staged files are kept, in words for the users of one kind of front."""
 
-    ``first`` ends the sentence that says, once, that files are staged; nothing says it if it is
-    empty. ``listed`` stands below the list, with the session's id for ``{}``. ``refused`` is why
-    ``%changes keep`` asks nobody, with what `cellblock changes keep` takes for ``{}``.
-    """
-
+    #: The end of the sentence that says, once, that files are staged. If empty, nothing says so.
     first: str
+    #: The lines below the list; ``{}`` stands for the session's id.
     listed: str
+    #: Why ``%changes keep`` asks nobody; ``{}`` stands for `cellblock changes keep`'s argument.
     refused: str
 
 
@@ -485,23 +511,25 @@ BY_TOOL: Final = HowToKeep(
 
 
 class ChangeRow(NamedTuple):
-    """A file that is new, changed or deleted: bytes now and before, a note, and its diff.
-
-    Of that, ``cut`` lines are not whole or missing; an empty one could not be made in time.
-    """
+    """A file that is new, changed or deleted."""
 
     name: str
     kind: str
+    #: Bytes now, and before; None if there is no such file.
     size: int | None
     before: int | None
     note: str
+    #: The differences; empty if they could not be made in time.
     diff: str
+    #: Lines of the differences that are cut or missing.
     cut: int = 0
 
     @property
     def details(self) -> str:
-        """Return how large it is, and was, and the note."""
-        sizes = " ← ".join(size(each) for each in (self.size, self.before) if each is not None)
+        """The file's size now and before, and the note."""
+        sizes = " ← ".join(
+            size(number) for number in (self.size, self.before) if number is not None
+        )
         return " · ".join(filter(None, (sizes, self.note)))
 
 
@@ -514,11 +542,11 @@ def changes(
     *,
     asked: bool = False,
 ) -> Bundle:
-    """Return the card; ``total`` is how many there are, of which ``rows`` are the first.
+    """Return the card of staged changes; ``rows`` are the first of ``total``.
 
-    ``kept`` is how many of them can be kept, where that is not all. If the user is ``asked`` just
-    now, the card does not say how they are kept, and its plain text has the diffs, too. What of
-    them is left out is said in the file's row.
+    ``kept`` is how many can be kept, by default all. ``asked``: the card is part of a question
+    whether to keep these changes. It then does not say how to keep them, and its plain text has the
+    diffs too. A file's row says if its diff is left out or cut.
     """
     kept = total if kept is None else kept
     if not rows:
@@ -527,11 +555,15 @@ def changes(
     if not kept:
         title = "Cells wrote no file that can be kept: yours are as they were"
     whole = f"`cellblock changes diff {session}`"
-    lines, body, left = [title], [], _DIFF_CHARACTERS
+    lines = [title]
+    body = []
+    left = _DIFF_CHARACTERS
     for row in rows:
-        name, details = clip(visible(row.name), COLUMNS), row.details
+        name = clip(visible(row.name), COLUMNS)
+        details = row.details
         diff = visible_lines(row.diff)
-        is_shown, unshown = bool(diff) and len(diff) <= left, ""
+        is_shown = bool(diff) and len(diff) <= left
+        unshown = ""
         if not is_shown:
             unshown = f" · its lines are not shown: see {whole}"
         elif row.cut:
@@ -579,20 +611,22 @@ def changes(
 
 
 def _diff_line(line: str) -> c.Html:
-    """Return a line of a diff in its colour."""
+    """Return a line of a diff as HTML, in its colour."""
     color = {"+": c.GREEN, "-": c.RED, "@": c.MUTED, "!": c.AMBER}.get(line[:1], "inherit")
     color = c.MUTED if line.startswith(("+++ ", "--- ")) else color
     return c.element("span", f"{line}\n", style=f"color:{color}")
 
 
 def settled_changes(rows: Sequence[ChangeRow], *, kept: bool) -> Bundle:
-    """Return the card for files that were kept, or are no longer staged."""
+    """Return the card for files that were kept, or that were dropped from the staged changes."""
     title = f"Kept {count(len(rows), 'file')}: the project has what the cells wrote"
     if not kept:
         title = f"Dropped {count(len(rows), 'file')}: cells see them until this kernel ends"
-    lines, body = [title], []
+    lines = [title]
+    body = []
     for row in rows[:CHANGES]:
-        name, details = clip(visible(row.name), COLUMNS), row.details
+        name = clip(visible(row.name), COLUMNS)
+        details = row.details
         lines.append(f"  {row.kind:8} {name}  {details}")
         muted = c.element("span", f" {row.kind} · {details}", style=f"color:{c.MUTED}")
         body.append(c.paragraph(c.code(name), muted, tight=True))
@@ -603,15 +637,17 @@ def settled_changes(rows: Sequence[ChangeRow], *, kept: bool) -> Bundle:
     return c.make_card(title, *body, lines=lines, symbol="✓" if kept else "±", color=color)
 
 
-# --- files that a cell left: links to the copies, and what was not copied ------------------------
+# --- files that a cell left: links to the copies, and files that were not copied ----------------
 
+#: Columns of a file's path.
 _FILE_COLUMNS: Final = 60
+#: Files that are listed.
 _FILES: Final = 50
 _FILE_JSON: Final = ("name", "path", "size_bytes", "content_type")
 
 
 class File(NamedTuple):
-    """A file that was copied: where it is, relative to the notebook if it lies beneath it."""
+    """A file that was copied out. The path is relative to the project if it is below that."""
 
     name: str
     path: str
@@ -629,22 +665,26 @@ class Left(NamedTuple):
 
 
 def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = False) -> Bundle:
-    """Return the card. ``uncounted`` says that there are more files than are looked at."""
+    """Return the card of files that were copied out, and of those that were not.
+
+    ``uncounted``: there are more files than the host looks at.
+    """
     title = f"{count(len(files), 'file')} copied out" if files else "No file was copied out"
-    notes = [f"Not copied: {visible(one.name)}: {one.why}" for one in left[:_FILES]]
+    notes = [f"Not copied: {visible(file.name)}: {file.why}" for file in left[:_FILES]]
     if len(left) > _FILES:
         notes.append(f"Not copied: {len(left) - _FILES:,} more")
     if uncounted:
         notes.append("There are more files than are looked at: write fewer, or name them closer.")
-    paths = [clip(visible(one.path), _FILE_COLUMNS) for one in files[:_FILES]]
+    paths = [clip(visible(file.path), _FILE_COLUMNS) for file in files[:_FILES]]
     column = max(map(width, paths), default=0)
-    lines, body = [title], []
-    for path, one in zip(paths, files, strict=False):
-        about = size(one.size_bytes), one.content_type
+    lines = [title]
+    body = []
+    for path, file in zip(paths, files, strict=False):
+        about = size(file.size_bytes), file.content_type
         lines.append(f"  {path}{' ' * (column - width(path))}  {'  '.join(about)}")
-        # "./": whatever it is called, it is no address of another scheme.
-        href = f"./{quote(one.path)}"
-        shown = c.element("a", path, href=href) if one.linked else c.code(path)
+        # With "./" no name can be read as an address of another scheme.
+        href = f"./{quote(file.path)}"
+        shown = c.element("a", path, href=href) if file.linked else c.code(path)
         beside = c.element("span", f" · {' · '.join(about)}", style=f"color:{c.MUTED}")
         body.append(c.paragraph(shown, beside, tight=True))
     if len(files) > _FILES:
@@ -660,8 +700,8 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
         color=c.AMBER if notes else c.GREEN,
         mime=ARTIFACTS_JSON,
         data={
-            "artifacts": [{key: getattr(one, key) for key in _FILE_JSON} for one in files],
-            "not_copied": [one._asdict() for one in left],
+            "artifacts": [{key: getattr(file, key) for key in _FILE_JSON} for file in files],
+            "not_copied": [file._asdict() for file in left],
             "uncounted": uncounted,
         },
     )

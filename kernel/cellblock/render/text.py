@@ -1,16 +1,18 @@
-"""Plain text for terminals: visible characters, display width, wrapping; questions, differences.
+"""Plain text for terminals, in three parts.
 
-Widths follow UAX #11 (wide and fullwidth take two columns) and count combining marks as none.
+**Visible characters, width and wrapping.** Widths follow UAX #11: wide and fullwidth characters
+take two columns, combining marks none.
 
-``unified`` finds the lines in which two texts differ in bounded time, whatever they are:
-``difflib`` takes minutes for some texts of 200 kB, and a cell can write one. This is Myers' greedy
-algorithm ("An O(ND) difference algorithm", 1986) with a bound on its steps: what is too different
-is shown as replaced from the first line that differs to the last.
+**Differences.** ``unified`` makes a unified diff in bounded time. ``difflib`` takes minutes for
+some texts of 200 kB, and a cell can write such a text. This is Myers' greedy algorithm ("An O(ND)
+difference algorithm", 1986) with a bound on its steps. If that is reached, everything from the
+first line that differs to the last is shown as replaced.
 
-A ``Question`` is the host's to its user, for an input prompt. It contains everything that is
-decided, since a cell may have written all else on the page. Each line begins with a mark that a
-cell's own prompts can't have, as they can't have a second line. The code is new each time, so an
-answer to an earlier question answers nothing.
+**Questions.** A ``Question`` is the host's question to its user, shown as an input prompt. The
+prompt itself contains all that the user decides about, since everything else on the page may be
+written by a cell. Each of its lines begins with a mark. A cell's own prompts can have neither the
+mark nor a second line. The code in it is new each time, so the answer to an earlier question is no
+answer to this one.
 """
 
 from __future__ import annotations
@@ -25,23 +27,24 @@ if TYPE_CHECKING:
 
 
 COLUMNS = 80
-#: Begins each line of the host's questions; no question of a cell has it.
+#: Begins each line of the host's questions. The gateway removes it from a cell's prompts.
 HOSTS_MARK = "┃"
-#: What draws nothing, though much of it is printable to Python: Default_Ignorable_Code_Point of
-#: Unicode 16 (DerivedCoreProperties.txt), of which 256 variation selectors can hold a byte each;
-#: and what has an empty picture: Khitan's filler, a note without a head, Braille's blank.
+#: Characters that draw nothing, though many are printable for Python. First
+#: Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt), of which 256 variation
+#: selectors can hide a byte each. Then characters with an empty glyph: Khitan's filler, a note
+#: without a head, Braille's blank.
 _BLANK = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800\U00016fe4\U0001d159]"
 )
-#: What draws nothing and is written nevertheless: the end of a line, a tab, joiners (of Persian, of
-#: Indic scripts, of emoji), the choice between a sign and its emoji, and Braille's blank.
+#: Characters that draw nothing and that ordinary text needs: newline, tab, joiners (of Persian,
+#: Indic scripts and emoji), the choice between a sign and its emoji, and Braille's blank.
 _WRITTEN = frozenset("\n\t\u200c\u200d\ufe0e\ufe0f\u2800")
 _LAID_OUT = dict.fromkeys(map(ord, "\n\t"))
-#: Bidirectional classes (UAX #9) that reorder their neighbours, and categories of marks, which are
-#: drawn over their neighbours or not at all.
+#: Bidirectional classes (UAX #9) of characters that reorder their neighbours.
 _REORDERING = frozenset({"R", "AL", "AN"})
+#: Categories of marks, which are drawn over their neighbours or not at all.
 _MARKS = frozenset({"Mn", "Me"})
 _CONTROL_PICTURES = 0x2400
 ELLIPSIS = "…"
@@ -49,15 +52,15 @@ _PLAIN = re.compile(r"[\w@%+=:./~-]*")
 
 
 def is_visible(char: str) -> bool:
-    """Return whether a character draws something, where it stands; a space does."""
+    """Return whether a character draws something in its place. A space counts."""
     return char.isprintable() and _BLANK.match(char) is None
 
 
 def visible(text: str) -> str:
     """Return ``text`` with every control, format and blank character spelled out.
 
-    C0 controls become control pictures, all else ``⟨U+202E⟩``. What is left can neither move a
-    terminal's cursor nor hide in a line. Right-to-left letters are left as they are (``reorders``).
+    C0 controls become control pictures, others ``⟨U+202E⟩``. The result can neither move a
+    terminal's cursor nor hide anything. Right-to-left letters stay as they are (see ``reorders``).
     """
     if text.isprintable() and (text.isascii() or _BLANK.search(text) is None):
         return text
@@ -69,19 +72,19 @@ def _picture(char: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return ``text`` as ``visible`` does, with its newlines kept but for the last.
+    """Return ``text`` as ``visible`` does, but keep its newlines, except for the last.
 
-    Only a newline begins a line: behind a carriage return, or whatever else Python takes for the
-    end of one, a text could show what seems to be somebody else's line.
+    Only a newline ends a line. A carriage return, or another character that Python takes for the
+    end of a line, is spelled out: what follows it could pass for another program's line.
     """
     return "\n".join(map(visible, text.removesuffix("\n").split("\n")))
 
 
 def verbatim_lines(text: str) -> str:
-    """Return ``text`` for who reads and copies it, and decides nothing by it.
+    """Return ``text`` for a reader who may copy it, and who takes no decision by it.
 
-    Newlines, tabs, blanks of any width, and what joins letters and signs stay. What else reorders a
-    line, moves a cursor or draws nothing is spelled out as by ``visible``.
+    Newlines, tabs, blanks of any width, and joiners of letters and signs stay. Other characters
+    that reorder a line, move a cursor or draw nothing are spelled out, as by ``visible``.
     """
     if text.isascii() and text.translate(_LAID_OUT).isprintable():
         return text
@@ -90,14 +93,15 @@ def verbatim_lines(text: str) -> str:
 
 
 def _is_written(char: str) -> bool:
+    """Return whether ``verbatim_lines`` keeps a character."""
     return is_visible(char) or char in _WRITTEN or unicodedata.category(char) == "Zs"
 
 
 def exact(text: str) -> str:
-    """Return ``text`` as one line that can be read in only one way, for a person who decides by it.
+    """Return ``text`` as one line that can be read in only one way, for a user who decides by it.
 
-    What ``visible`` spells out is a Python escape here, and so are right-to-left letters and
-    marks: what is left stands in the order of the text.
+    Python escapes stand for the characters that ``visible`` spells out, and for right-to-left
+    letters and marks. So the line is shown in the order of the text.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -105,14 +109,14 @@ def exact(text: str) -> str:
 
 
 def reorders(text: str) -> bool:
-    """Return whether a terminal may show ``text`` in another order, even what is ``visible``."""
+    """Return whether a terminal may show ``text`` in another order, even after ``visible``."""
     return not text.isascii() and any(map(_is_right_to_left, text))
 
 
 def exactly(line: str) -> list[str]:
-    """Return a line that repeats ``line`` in the order of its text; none where it is shown so.
+    """Return a line that repeats ``line`` in the order of its text, if a terminal may reorder it.
 
-    For a person who decides by what is shown, and reads texts with right-to-left letters.
+    For a user who decides by the line and can read right-to-left letters. Empty for other lines.
     """
     return [f"runs from right to left; exactly: {exact(line)}"] if reorders(line) else []
 
@@ -134,7 +138,7 @@ def _python_escape(char: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return ``text`` with lone surrogates replaced: they can't be sent as UTF-8."""
+    """Return ``text`` without lone surrogates, which can't be sent as UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -150,7 +154,7 @@ def _char_width(char: str) -> int:
 
 
 def clip(text: str, columns: int) -> str:
-    """Return ``text`` cut to ``columns`` with an ellipsis where it was cut."""
+    """Return ``text`` cut to ``columns``, with an ellipsis at its end if it was cut."""
     if width(text) <= columns:
         return text
     head = next(pieces(text, columns - 1))
@@ -158,22 +162,26 @@ def clip(text: str, columns: int) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as it stands in a sentence of the host's, of which it could be taken for words.
+    """Return a name for a sentence of the host's, quoted if it could be read as part of it.
 
-    It is quoted unless it is plain: letters, digits and what paths and versions have. A comma is
-    not plain, as names in a list are parted by commas.
+    A plain name, of letters, digits and the signs of paths and versions, is not quoted. A comma is
+    not plain, since commas separate the names in a list.
     """
     return name if _PLAIN.fullmatch(name) else repr(name)
 
 
 def pieces(word: str, columns: int) -> Iterator[str]:
-    """Yield ``word`` in pieces that fit, at least one character each; one walk, however long."""
+    """Yield ``word`` in pieces of at most ``columns``, at least one character each.
+
+    The time is linear in the word's length.
+    """
     start = used = 0
     for index, char in enumerate(word):
         wide = _char_width(char)
         if used + wide > columns and index > start:
             yield word[start:index]
-            start, used = index, 0
+            start = index
+            used = 0
         used += wide
     yield word[start:]
 
@@ -181,37 +189,41 @@ def pieces(word: str, columns: int) -> Iterator[str]:
 def wrap(
     text: str, *, indent: str = "", hanging: str | None = None, columns: int = COLUMNS
 ) -> list[str]:
-    """Break ``text`` at spaces; words longer than a line are broken where the line ends.
+    """Return the lines of ``text``, broken at spaces; a word longer than a line is broken too.
 
-    The first line starts with ``indent``, the others with ``hanging``. Line breaks in ``text``
-    start a new paragraph.
+    The first line starts with ``indent``, the others with ``hanging`` (by default the same). A line
+    break in ``text`` starts a new line. All characters are made visible.
     """
     hanging = indent if hanging is None else hanging
     longest = max(8, columns - width(hanging))
     lines: list[str] = []
     for paragraph in text.split("\n"):
-        line, empty = hanging if lines else indent, True
+        line = hanging if lines else indent
+        empty = True
         for word in visible(paragraph).split():
             for piece in pieces(word, longest) if width(word) > longest else (word,):
                 if not empty and width(line) + 1 + width(piece) > columns:
                     lines.append(line)
-                    line, empty = hanging, True
+                    line = hanging
+                    empty = True
                 line += piece if empty else f" {piece}"
                 empty = False
         lines.append(line.rstrip())
     return lines
 
 
+# --- differences ------------------------------------------------------------------------------
+
 #: Steps for one pair of texts, some 50 ns each.
 _MOST_STEPS: Final = 400_000
-#: Lines that are added or removed, of which as many rows of the search are remembered.
+#: Lines added or removed. The search keeps a row for each.
 _MOST_EDITS: Final = 500
-#: Lines that are shown around those that differ.
+#: Equal lines that are shown around different ones.
 _AROUND: Final = 3
 
 
 class _Block(NamedTuple):
-    """Lines ``old`` to ``old_end`` that lines ``new`` to ``new_end`` stand for now."""
+    """A difference: lines ``old`` to ``old_end`` became lines ``new`` to ``new_end``."""
 
     old: int
     old_end: int
@@ -220,7 +232,7 @@ class _Block(NamedTuple):
 
 
 def unified(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str) -> list[str]:
-    """Return a unified diff of lines, as ``diff -u`` has it; nothing where they are equal."""
+    """Return a unified diff of lines, as ``diff -u`` makes it; empty if they are equal."""
     blocks = list(_blocks(old, new))
     shown = [f"--- {old_name}", f"+++ {new_name}"] if blocks else []
     while blocks:
@@ -232,7 +244,9 @@ def unified(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str
 
 
 def _hunk(old: Sequence[str], new: Sequence[str], blocks: Sequence[_Block]) -> Iterator[str]:
-    first, last = blocks[0], blocks[-1]
+    """Yield one hunk of the diff, with the equal lines between and around its blocks."""
+    first = blocks[0]
+    last = blocks[-1]
     before = min(_AROUND, first.old)
     after = min(_AROUND, len(old) - last.old_end)
     spans = (
@@ -250,18 +264,23 @@ def _hunk(old: Sequence[str], new: Sequence[str], blocks: Sequence[_Block]) -> I
 
 
 def _span(start: int, end: int) -> str:
-    """Return a range of lines as a diff has it: from 1, and the line before where there is none."""
+    """Return a range of lines as in a diff's header: start from 1, and length.
+
+    The start of an empty range is the line before it.
+    """
     length = end - start
     return f"{start + 1}" if length == 1 else f"{start + bool(length)},{length}"
 
 
 def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
-    """Yield what differs, in order."""
-    start, ends = 0, (len(old), len(new))
+    """Yield the differences, in order."""
+    start = 0
+    ends = (len(old), len(new))
     while start < min(ends) and old[start] == new[start]:
         start += 1
     while start < min(ends) and old[ends[0] - 1] == new[ends[1] - 1]:
         ends = ends[0] - 1, ends[1] - 1
+    # Between equal beginnings and ends, lines are compared by numbers, which is faster.
     numbers: dict[str, int] = {}
     a, b = (
         [numbers.setdefault(line, len(numbers)) for line in lines]
@@ -275,8 +294,13 @@ def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
 
 
 def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Return the places of the lines that stay; none where finding them takes too many steps."""
-    furthest, rows, steps = {1: 0}, list[dict[int, int]](), 0
+    """Return the positions in ``a`` and ``b`` of lines that stay; none if that takes too long.
+
+    ``furthest`` maps each diagonal (x - y) to the largest x that so many edits reach.
+    """
+    furthest = {1: 0}
+    rows = list[dict[int, int]]()
+    steps = 0
     for edits in range(_MOST_EDITS):
         rows.append(dict(furthest))
         for diagonal in range(-edits, edits + 1, 2):
@@ -284,7 +308,8 @@ def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
             y = x - diagonal
             began = x
             while x < len(a) and y < len(b) and a[x] == b[y]:
-                x, y = x + 1, y + 1
+                x = x + 1
+                y = y + 1
             steps += 1 + x - began
             furthest[diagonal] = x
             if x >= len(a) and y >= len(b):
@@ -295,7 +320,7 @@ def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _begin(furthest: dict[int, int], diagonal: int, edits: int) -> int:
-    """Return where a path goes on: a line of the new text more, or one of the old text less."""
+    """Return the x from which a path goes on after one more edit: a line added or removed."""
     down = furthest.get(diagonal + 1, -1)
     right = furthest.get(diagonal - 1, -1)
     if diagonal == -edits or (diagonal != edits and right < down):
@@ -304,50 +329,61 @@ def _begin(furthest: dict[int, int], diagonal: int, edits: int) -> int:
 
 
 def _back(rows: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
-    """Return the lines that stay on the path to ``x`` and ``y``, first to last."""
-    found = []
+    """Return the positions of lines that stay, on the path that ends at ``x`` and ``y``, in order.
+
+    Follows the path back through the rows that ``_equal`` kept.
+    """
+    kept = []
     for edits in range(len(rows) - 1, -1, -1):
         diagonal = x - y
         began = _begin(rows[edits], diagonal, edits)
         while x > began:
-            x, y = x - 1, y - 1
-            found.append((x, y))
+            x = x - 1
+            y = y - 1
+            kept.append((x, y))
         if edits:
             down = diagonal == -edits or (
                 diagonal != edits
                 and rows[edits].get(diagonal - 1, -1) < rows[edits].get(diagonal + 1, -1)
             )
             x, y = (x, y - 1) if down else (x - 1, y)
-    return found[::-1]
+    return kept[::-1]
 
 
+# --- questions --------------------------------------------------------------------------------
+
+#: Columns of a question's line, behind the mark.
 _COLUMNS: Final = COLUMNS - 2
-#: Characters of a line of the cell's, of a scope, and of a policy's name.
+#: Columns of the cell's first line.
 _LINE: Final = 56
+#: The column at which the meaning of an answer begins.
 _MEANING: Final = 9
+#: Ends a line that continues in the next one.
 _GOES_ON: Final = "¬"
-#: Characters that are named which are not ASCII.
+#: Characters beyond ASCII that are named.
 _MOST_LETTERS: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question. ``shown`` are lines that have passed ``exact``, broken to fit.
+    """A question of the host's to its user."""
 
-    ``offers`` maps each answer that allows it to its meaning, the narrowest first. ``note`` says
-    why it is asked again.
-    """
-
+    #: What is to be allowed, as a sentence.
     asks: str
+    #: The facts to decide by, as lines that have passed ``exact`` and are broken to fit.
     shown: tuple[str, ...]
+    #: The answers that allow it, each with its meaning, the narrowest first.
     offers: Mapping[str, str]
+    #: The code that each answer must begin with.
     code: str
+    #: The source of the cell on whose behalf the host asks.
     source: str = ""
+    #: Why it is asked again.
     note: str = ""
 
     @property
     def begins(self) -> tuple[str, ...]:
-        """A line that says how the cell begins, or none."""
+        """The line with the cell's first line, or nothing if the cell is not known."""
         first = next((line for line in self.source.splitlines() if line.strip()), "")
         return (f"The cell begins: {clip(exact(first.strip()), _LINE)}",) if first else ()
 
@@ -355,34 +391,35 @@ class Question:
         return prompt(self)
 
 
-def prompt(asked: Question) -> str:
-    """Return the prompt; the user types the answer behind it."""
-    lines = wrap(f"cellblock asks: {asked.asks}", columns=_COLUMNS)
-    lines += [*asked.shown, *asked.begins]
-    for answer, meaning in asked.offers.items():
+def prompt(question: Question) -> str:
+    """Return the prompt of a question, behind which the user types the answer."""
+    lines = wrap(f"cellblock asks: {question.asks}", columns=_COLUMNS)
+    lines += [*question.shown, *question.begins]
+    for answer, meaning in question.offers.items():
         indent = f"{answer:<{_MEANING}}"
         lines += wrap(meaning, indent=indent, hanging=" " * _MEANING, columns=_COLUMNS)
     *others, last = (
-        f"{asked.code} (once)" if answer == "once" else f"{asked.code} {answer}"
-        for answer in asked.offers
+        f"{question.code} (once)" if answer == "once" else f"{question.code} {answer}"
+        for answer in question.offers
     )
-    last = last if others else asked.code
+    last = last if others else question.code
     ways = f"{', '.join(others)} or {last}" if others else last
     lines += wrap(f"To allow it, type {ways}. Anything else is no.", columns=_COLUMNS)
-    lines += wrap(asked.note, columns=_COLUMNS) if asked.note else []
+    lines += wrap(question.note, columns=_COLUMNS) if question.note else []
     return "".join(f"{HOSTS_MARK} {line}\n" for line in lines) + f"{HOSTS_MARK} Answer: "
 
 
 def laid_out(name: str, literal: str) -> list[str]:
-    """Return lines for ``name = literal``: nothing is left out, no blank is added or lost."""
+    """Return lines with all of ``name = literal``, without a blank more or less."""
     return broken(f"{name} = {literal}", "  ", " " * 6, columns=_COLUMNS)
 
 
 def broken(text: str, start: str, hanging: str, *, columns: int) -> list[str]:
-    """Return lines with all of a visible ``text``: a terminal breaks none of them.
+    """Return lines with all of a visible ``text``, short enough that a terminal breaks none.
 
-    The first begins with ``start``, the others with ``hanging``, where a terminal would begin with
-    the text. A line that continues in the next ends with a mark, so that its last blank is seen.
+    The first begins with ``start``, the others with ``hanging``. If the terminal broke the text, a
+    line could begin with the text itself. A line that continues ends with a mark, so that a blank
+    at its end can be seen.
     """
     room = max(1, columns - max(width(start), width(hanging)) - width(_GOES_ON))
     first, *rest = pieces(text, room)
@@ -393,22 +430,22 @@ def broken(text: str, start: str, hanging: str, *, columns: int) -> list[str]:
 def letters(text: str) -> list[str]:
     """Return lines that name the visible characters of a text that are not ASCII.
 
-    Some look like ASCII; those that do most come first, since not all may be named.
+    Some look like ASCII. Those that look most like it come first, since not all may be named.
     """
     shown = (char for char in text if not char.isascii() and exact(char) == char)
-    found = sorted(dict.fromkeys(shown), key=_unlike_ascii)
-    if not found:
+    others = sorted(dict.fromkeys(shown), key=_unlike_ascii)
+    if not others:
         return []
-    more = f" and {len(found) - _MOST_LETTERS} more" if len(found) > _MOST_LETTERS else ""
-    named = ", ".join(f"{char} (U+{ord(char):04X})" for char in found[:_MOST_LETTERS])
-    return wrap(f"not ASCII: {named}{more}", indent="  ", hanging=" " * 13, columns=_COLUMNS)
+    more = f" and {len(others) - _MOST_LETTERS} more" if len(others) > _MOST_LETTERS else ""
+    names = ", ".join(f"{char} (U+{ord(char):04X})" for char in others[:_MOST_LETTERS])
+    return wrap(f"not ASCII: {names}{more}", indent="  ", hanging=" " * 13, columns=_COLUMNS)
 
 
 def _unlike_ascii(char: str) -> int:
-    """Return how unlike ASCII a character looks, roughly.
+    """Return roughly how unlike ASCII a character looks, for sorting.
 
-    Digits come first (Bengali's four is drawn as an 8), then signs (a slash that parts no folders)
-    and letters, then Latin letters with an accent, then what is two columns wide (UAX #11).
+    Digits come first (Bengali's four looks like an 8), then signs (such as a slash that is not a
+    path's) and letters, then Latin letters with an accent, then wide characters (UAX #11).
     """
     if unicodedata.east_asian_width(char) == "W":
         return 3

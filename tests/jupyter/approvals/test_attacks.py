@@ -4,8 +4,8 @@ import pytest
 
 from cellblock.analysis.imports import APPROVABLE
 from cellblock.render.text import HOSTS_MARK
-from support import reading, toolbox
-from support.approvals import code_in, forget_questions, run, said
+from support import reading, tool_kernels
+from support.approvals import answer_question, code_in, drop_questions, run
 from support.client import Client
 from support.kernels import World
 
@@ -34,7 +34,7 @@ def worlds():
 def kernel(worlds, start_shared):
     """Return a kernel of mode safe with tools."""
     world, _ = worlds
-    return start_shared(argv=toolbox.argv(world, settings=PROMPT), world=world)
+    return start_shared(argv=tool_kernels.argv(world, settings=PROMPT), world=world)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def forger(worlds, start_shared):
     settings = f"{PROMPT}\nfilesystem_read_roots = ['{{project}}']\n"
     settings += "[ops.read_file]\nroots = ['{project}']"
     return start_shared(
-        argv=toolbox.argv(world, settings=settings, mode="unsafe"),
+        argv=tool_kernels.argv(world, settings=settings, mode="unsafe"),
         world=world,
         extra_env={"XDG_DATA_HOME": str(world.work / "data")},
     )
@@ -132,7 +132,7 @@ def test_an_answer_typed_ahead_is_none(kernel):
         answer(kernel, "always")
     kernel.reply(mid)
     assert reading.result(kernel.until_idle(mid)) == "'you said no'"
-    forget_questions(kernel)
+    drop_questions(kernel)
 
 
 def test_another_front_end_can_not_answer(kernel):
@@ -157,8 +157,8 @@ def test_a_question_of_the_hosts_waits_for_the_cells_own(kernel):
     )
     # The thread has asked before: the cell's own question comes after that.
     mid = kernel.execute_send(code, allow_stdin=True)
-    first = said(kernel, "{}")
-    second = said(kernel, "once")
+    first = answer_question(kernel, "{}")
+    second = answer_question(kernel, "once")
     assert first.startswith("┃ cellblock asks")
     assert second == "the cell asks: Say once: "
     kernel.reply(mid)
@@ -176,7 +176,7 @@ def test_the_answer_to_one_call_is_for_no_other_under_its_number(forger):
     answer(forger, "no")
     message = forger.reply(mid)
     forger.until_idle(mid)
-    told = {c["name"]: c["status"] for c in toolbox.calls(message)}
+    told = {c["name"]: c["status"] for c in tool_kernels.calls(message)}
     assert told == {"worker_pid": "withdrawn", "crash": "refused"}
     assert works(forger)
 
@@ -196,7 +196,7 @@ def test_who_answers_for_the_user_is_ended(forger, attack):
     assert "protocol violation" in " ".join(reading.card_text(forger.until_idle(mid)).split()) or (
         reply["status"] == "error"
     )
-    forget_questions(forger)
+    drop_questions(forger)
     assert works(forger)
 
 
@@ -249,7 +249,7 @@ def test_nobody_is_asked_for_tasks_between_cells(kernel):
 
 def test_an_expression_beside_a_cell_asks_as_the_cell_does(kernel):
     mid = kernel.execute_send("None", allow_stdin=True, user_expressions={"x": "add(1)"})
-    said(kernel, "no")
+    answer_question(kernel, "no")
     values = kernel.reply(mid)["content"]["user_expressions"]
     kernel.until_idle(mid)
     assert values["x"]["status"] == "error"
@@ -300,7 +300,7 @@ def _until_end(kernel, code):
     prompts = []
     while not kernel.shell.poll(300):
         if kernel.stdin.poll(0):
-            prompts.append(said(kernel, "{}"))
+            prompts.append(answer_question(kernel, "{}"))
     return prompts, kernel.reply(mid)["content"], kernel.until_idle(mid)
 
 

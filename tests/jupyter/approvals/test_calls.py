@@ -2,8 +2,8 @@
 
 import pytest
 
-from support import reading, toolbox
-from support.approvals import run, said
+from support import reading, tool_kernels
+from support.approvals import answer_question, run
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ paths = ["/v1/"]
 index = "http://127.0.0.1:9/simple"
 allow = ["tabulate"]
 """
-    argv = toolbox.argv(shared_world, settings=settings)
+    argv = tool_kernels.argv(shared_world, settings=settings)
     return start_shared(argv=argv, world=shared_world)
 
 
@@ -91,10 +91,10 @@ def test_the_reply_tells_of_a_call_that_was_not_approved(kernel):
     mid = kernel.execute_send(
         "try: log_in('ada', 'hunter2')\nexcept ToolError: pass", allow_stdin=True
     )
-    prompt = said(kernel, "no")
+    prompt = answer_question(kernel, "no")
     assert "password = •••, kept out of sight" in prompt
     assert "hunter2" not in prompt.replace("log_in('ada', 'hunter2')", "")
-    (told,) = toolbox.calls(kernel.reply(mid))
+    (told,) = tool_kernels.calls(kernel.reply(mid))
     assert (told["status"], told["error"]["type"]) == ("refused", "NotApproved")
     kernel.until_idle(mid)
 

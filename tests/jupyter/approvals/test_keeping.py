@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from support import machines, reading
-from support.approvals import code_in, forget_questions, run
-from support.kernels import Kernel, argv_for, placed
+from support.approvals import code_in, drop_questions, run
+from support.kernels import Kernel, argv_for, world_and_prefix
 from support.processes import until
 
 POLICY = """
@@ -22,7 +22,7 @@ WAYS = [(user, backend) for user in machines.users() for backend in ("landlock",
 @pytest.fixture(scope="module", params=WAYS, ids=" ".join)
 def kernel(request):
     user, backend = request.param
-    world, prefix = placed(user)
+    world, prefix = world_and_prefix(user)
     world.write("old.csv", "before\n")
     policy = world.policy(f'backend = "{backend}"\n{POLICY}')
     made = Kernel(argv_for(policy), world=world, prefix=prefix)
@@ -171,7 +171,7 @@ def test_an_interrupt_takes_the_question_back(kernel, project):
     kernel.until_idle(mid)
     assert reply["evalue"] == "nothing was kept: it was interrupted"
     kernel.send("input_reply", {"value": code}, "stdin")
-    forget_questions(kernel)
+    drop_questions(kernel)
     assert run(kernel, "1")[1]["status"] == "ok"
     assert names(project) == ["old.csv"]
 

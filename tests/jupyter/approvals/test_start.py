@@ -5,7 +5,7 @@ import pytest
 
 from cellblock.host.consent.store import Store
 from support import reading
-from support.approvals import answers, run
+from support.approvals import always_answers, run
 from support.kernels import Kernel, argv_for
 
 UNSAFE = 'extends = "unsafe"\napprovals = "prompt"'
@@ -28,7 +28,7 @@ def begin(world):
 def kept(world):
     """Return what was allowed for always, in the order of that."""
     data = world.home / ".local/share/cellblock"
-    return answers(Store(data / "approved", data / "approval.key"))
+    return always_answers(Store(data / "approved", data / "approval.key"))
 
 
 def query(kernel, kind, **content):

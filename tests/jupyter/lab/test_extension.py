@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from support import lessons
-from support.cell_servers import serves
+from support.cell_servers import serving_cell
 from support.kernels import argv_for
 from support.lessons import Classroom
 from support.ports import next_port
@@ -358,7 +358,7 @@ def test_a_cells_server_is_a_link_in_the_panel(open_notebook, lab):
     policy = lab.settings.parent / "served.toml"
     policy.write_text(f'extends = "unsafe"\nports = [{port}]\n')
     lab.add_kernel("served", argv_for(policy, "--allow-unsafe"))
-    view = open_notebook(["1", serves(port)], kernel="served")
+    view = open_notebook(["1", serving_cell(port)], kernel="served")
     view.run(0)
     ports = section(view, "Ports")
     ports.get_by_text("nothing listens yet").wait_for()
@@ -382,7 +382,7 @@ def test_without_ports_the_panel_has_no_such_section(open_notebook):
 
 
 def test_the_lesson_of_the_panel_goes_as_its_text_says(open_notebook, lab, monkeypatch):
-    lessons.needs("panel")
+    lessons.skip_unless_installed("panel")
     for name, value in lab.environment().items():
         monkeypatch.setenv(name, value)
     with Classroom(lab.folder) as room:

@@ -58,7 +58,7 @@ def check(view, name, *, asked=False):
 
 @pytest.mark.parametrize("name", PICTURED)
 def test_a_lesson_runs_in_jupyterlab_and_reads_well(opened, name):
-    lessons.needs(name)
+    lessons.skip_unless_installed(name)
     view = opened(name)
     view.run_all()
     check(view, name)
@@ -71,7 +71,7 @@ def test_cells_are_refused_in_jupyterlab_until_they_are_approved(room, opened):
     view.run(first)
     assert "AdmissionProblem" in view.outputs(first).last.inner_text()
     view.shot_whole("lesson-admission-refused")
-    (approve,) = lessons.told(notebook, "cellblock approve admission")
+    (approve,) = lessons.commands_in(notebook, "cellblock approve admission")
     room.run(f"{approve} --yes")
     view.run_all()
     check(view, "admission")

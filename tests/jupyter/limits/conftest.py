@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import USERS
-from support.kernels import placed
+from support.kernels import world_and_prefix
 from support.limits import tight_argv
 
 
@@ -12,7 +12,7 @@ def start_tight(start_shared):
     """Start a kernel of this module's."""
 
     def started(user="same user", **changes):
-        world, prefix = placed(user)
+        world, prefix = world_and_prefix(user)
         made = start_shared(argv=tight_argv(world, **changes), world=world, prefix=prefix)
         made.own_world = True
         return made

@@ -3,7 +3,7 @@
 import pytest
 
 from support import processes
-from support.limits import MOST_HELD, goes_on
+from support.limits import MOST_HELD, assert_runs_cells
 
 CATCH = (
     "while True:\n    try: {}\n    except (MemoryError, OSError, RuntimeError, ValueError): break"
@@ -82,7 +82,7 @@ def kernel(start_tight):
 
 @pytest.mark.parametrize("route", BALLOONS)
 def test_a_balloon_is_an_error_or_ends_its_guest_and_the_next_cell_runs(kernel, route):
-    goes_on(kernel)
+    assert_runs_cells(kernel)
     guest = kernel.guest()
     mid = kernel.execute_send(BALLOONS[route])
     most = 0
@@ -93,7 +93,7 @@ def test_a_balloon_is_an_error_or_ends_its_guest_and_the_next_cell_runs(kernel, 
     took = reply["metadata"]["cellblock"]["usage"]["peak_memory_bytes"]
     assert max(most, took, resident(guest)) < MOST_HELD, reply["content"]
     kernel.run("import os\nos._exit(0)")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def resident(pid):

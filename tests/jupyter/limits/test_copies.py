@@ -6,7 +6,7 @@ import os
 import pytest
 
 from support import machines, processes
-from support.kernels import placed
+from support.kernels import world_and_prefix
 from support.reading import result, run
 
 SIZE, MOST = 192 << 20, 96 << 20
@@ -61,7 +61,7 @@ def held_by_copies(kernel):
 @pytest.fixture(params=machines.places(), ids=" ".join)
 def kernel(start, request):
     user, backend = request.param
-    world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
+    world, prefix = world_and_prefix(f"{user} in namespaces" if backend == "bubblewrap" else user)
     yield start(world.policy(POLICY.format(backend)), "--allow-unsafe", world=world, prefix=prefix)
     world.close()
 

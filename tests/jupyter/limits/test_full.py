@@ -5,7 +5,7 @@ import time
 import pytest
 
 from support import reading
-from support.limits import anew, goes_on
+from support.limits import assert_runs_cells, with_new_guest
 
 CAUGHT = "held = []\ntry:\n    while True: held.append({})\nexcept MemoryError: pass"
 UNCAUGHT = "held = []\nwhile True: held.append({})"
@@ -27,7 +27,7 @@ def small(start_tight):
 @pytest.fixture
 def kernel(small):
     """Return that kernel with a new guest: no heap is in pieces from the test before."""
-    return anew(small)
+    return with_new_guest(small)
 
 
 @pytest.mark.parametrize("grain", GRAINS)
@@ -36,7 +36,7 @@ def test_a_cell_makes_room_in_a_full_guest(kernel, cell, grain):
     kernel.run(cell.format(GRAINS[grain]))
     reply, _ = kernel.run("held.clear()")
     assert reply["status"] == "ok", reply
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 @pytest.mark.parametrize("grain", GRAINS)
@@ -47,7 +47,7 @@ def test_a_cell_makes_room_in_a_full_guest_that_was_restored(kernel, grain):
         assert reply["ename"] == "CellStopped", reply
     reply, _ = kernel.run("held.clear()")
     assert reply["status"] == "ok", reply
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_a_full_guest_is_stepped_back_from(kernel):
@@ -104,11 +104,11 @@ def test_a_guest_that_is_filled_between_cells_takes_the_next_one(kernel):
     time.sleep(1)
     reply, _ = kernel.run("held.clear()")
     assert reply["status"] == "ok", reply
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_a_guest_that_is_filled_for_ever_leaves_no_cell_without_an_answer(kernel):
     kernel.run(EATS.format(10_000))
     for _ in range(10):
         kernel.run("import time; time.sleep(0.2)")
-    goes_on(kernel)
+    assert_runs_cells(kernel)

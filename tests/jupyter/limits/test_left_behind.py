@@ -3,8 +3,8 @@
 import pytest
 
 from support import machines, processes, reading
-from support.kernels import Kernel, argv_for, placed
-from support.limits import goes_on, stopped
+from support.kernels import Kernel, argv_for, world_and_prefix
+from support.limits import assert_runs_cells, stop_card
 
 POLICY = """
 extends = "data"
@@ -49,7 +49,7 @@ holding.communicate()
 
 @pytest.fixture(scope="module", params=machines.users())
 def placed_as(request):
-    world, prefix = placed(request.param)
+    world, prefix = world_and_prefix(request.param)
     yield world, prefix
     world.close()
 
@@ -85,13 +85,13 @@ def test_a_process_that_fills_the_layer_between_cells_is_ended_and_that_is_said(
 
 def test_files_in_dev_shm_are_memory_and_go_with_their_guest(kernel):
     kernel.run(SHARED)
-    card = stopped(*kernel.run(HOLDS.format(570_000_000, 15)))
+    card = stop_card(*kernel.run(HOLDS.format(570_000_000, 15)))
     assert (card["reason"], card["state"]) == ("memory", "restored")
     assert card["lost"] == ["the files in /dev/shm"]
     assert reading.result(kernel.run("os.listdir('/dev/shm'), kept")[1]) == "([], 7)"
     reply, _ = kernel.run(HOLDS.format(570_000_000, 1))
     assert reply["status"] == "ok"
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_what_is_mapped_of_dev_shm_counts_once(kernel):

@@ -4,7 +4,7 @@ import pytest
 
 from conftest import USERS
 from support import reading
-from support.limits import goes_on, stopped
+from support.limits import assert_runs_cells, stop_card
 
 BUSY = """
 import time
@@ -36,7 +36,7 @@ len(glob.glob("part*"))
 def test_a_cell_over_its_processor_time_is_interrupted_and_the_variables_stay(tight):
     tight.run("kept = 'here'" + BUSY)
     reply, published = tight.run("busy(60)")
-    card = stopped(reply, published)
+    card = stop_card(reply, published)
     assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "kept")
     assert reading.card_text(published) == (
         "The cell was stopped: it used more than 1 s of processor time (cpu_seconds).\n"
@@ -60,12 +60,12 @@ def test_threads_of_a_cell_count_together_and_left_ones_for_the_next_cell(tight)
         "for _ in range(2): threading.Thread(target=hash, daemon=True).start()\n"
     )
     waits = "while True: time.sleep(1)"
-    assert stopped(*tight.run(threads + waits))["reason"] == "cpu"
+    assert stop_card(*tight.run(threads + waits))["reason"] == "cpu"
     tight.run("import os\nos._exit(0)")
     assert tight.run(threads)[0]["status"] == "ok"
-    assert stopped(*tight.run(waits))["reason"] == "cpu"
+    assert stop_card(*tight.run(waits))["reason"] == "cpu"
     tight.run("os._exit(0)")
-    goes_on(tight)
+    assert_runs_cells(tight)
 
 
 @pytest.mark.quick
@@ -80,15 +80,15 @@ def test_memory_beyond_the_limit_is_a_memory_error(tight):
 @pytest.mark.parametrize("user", USERS)
 def test_memory_that_allocation_does_not_count_is_seen_and_ends_the_guest(start_tight, user):
     kernel = start_tight(user, cpu_seconds=None)
-    card = stopped(*kernel.run(SPARSE))
+    card = stop_card(*kernel.run(SPARSE))
     assert (card["reason"], card["limit"]) == ("memory", "286.1 MiB")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_files_beyond_the_limit_are_an_error(tight):
     reply, _ = tight.run("import os\nheld = [open('/dev/null') for _ in range(100)]")
     assert (reply["ename"], "Too many open files" in reply["evalue"]) == ("OSError", True)
-    goes_on(tight)
+    assert_runs_cells(tight)
 
 
 def test_a_file_beyond_its_size_is_an_error(tight):
@@ -99,7 +99,7 @@ def test_a_file_beyond_its_size_is_an_error(tight):
 
 def test_a_full_scratch_folder_ends_the_cell_and_can_be_cleared(tight):
     reply, published = tight.run(FILL)
-    card = stopped(reply, published)
+    card = stop_card(reply, published)
     assert (card["reason"], card["limit"], card["state"]) == ("scratch", "16 MiB", "kept")
     assert reading.card_text(published) == (
         "The cell was stopped: it kept more than 16 MiB in the scratch folder\n"
@@ -110,7 +110,7 @@ def test_a_full_scratch_folder_ends_the_cell_and_can_be_cleared(tight):
         "To raise it, set scratch_max_bytes in the file of policy tight. %policy shows\nwhat is set now."
     )
     assert tight.run("import time\ntime.sleep(0.3)")[0]["status"] == "ok"
-    assert stopped(*tight.run(FILL.replace("part", "part_more")))["reason"] == "scratch"
+    assert stop_card(*tight.run(FILL.replace("part", "part_more")))["reason"] == "scratch"
     assert reading.result(tight.run(CLEAR)[1]) == "0"
     assert (
         tight.run("open('part', 'wb').write(bytes(1 << 20))\ntime.sleep(0.3)")[0]["status"] == "ok"
@@ -125,5 +125,5 @@ def test_files_without_number_fill_the_folder_too(start_tight):
         "for number in range(1_500): os.close(os.open(f'crowd/{number}', os.O_CREAT))\n"
         "time.sleep(15)"
     )
-    assert stopped(*kernel.run(code))["reason"] == "scratch"
+    assert stop_card(*kernel.run(code))["reason"] == "scratch"
     assert kernel.run("import shutil\nshutil.rmtree('crowd')")[0]["status"] == "ok"

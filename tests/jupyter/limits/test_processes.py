@@ -3,7 +3,7 @@
 import pytest
 
 from support import processes, reading
-from support.limits import goes_on, stopped
+from support.limits import assert_runs_cells, stop_card
 
 HOARD = """
 import os, time
@@ -48,11 +48,11 @@ def kernel(start_tight):
 
 
 def test_processor_time_of_programs_is_the_cells(kernel):
-    card = stopped(
+    card = stop_card(
         *kernel.run("import subprocess\nsubprocess.run('while :; do :; done', shell=True)")
     )
     assert (card["reason"], card["state"]) == ("cpu", "kept")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_a_cell_replaces_a_process_that_it_forked_and_not_the_interpreter(kernel):
@@ -84,22 +84,22 @@ for _ in range(60):
     os.wait()
     time.sleep(0.15)
 """
-    card = stopped(*kernel.run(code))
+    card = stop_card(*kernel.run(code))
     assert card["reason"] == "cpu"
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_memory_of_forks_is_added_up(kernel):
-    card = stopped(*kernel.run(HOARD))
+    card = stop_card(*kernel.run(HOARD))
     assert (card["reason"], card["state"]) == ("memory", "restored")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 @pytest.mark.parametrize("how", HIDDEN)
 def test_memory_counts_that_no_process_shows_to_be_its_own(kernel, how):
-    card = stopped(*kernel.run(HIDDEN[how]))
+    card = stop_card(*kernel.run(HIDDEN[how]))
     assert card["reason"] == "memory"
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_shared_memory_without_a_name_is_a_file_that_the_limits_bound(kernel):
@@ -134,7 +134,7 @@ for child in children: os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
 del held
 """
     assert kernel.run(code)[0]["status"] == "ok"
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_snapshots_of_what_is_no_more_do_not_count_against_the_cell(kernel):
@@ -143,16 +143,16 @@ def test_snapshots_of_what_is_no_more_do_not_count_against_the_cell(kernel):
         reply, published = kernel.run(code)
         assert reply["status"] == "ok", reading.card_text(published)
     kernel.run("held = None")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_memory_of_forks_is_added_up_after_a_large_guest_was_restored_too(kernel):
     kernel.run("large = bytearray(b'x') * 60_000_000")
     kernel.run("import os\nos._exit(0)")
-    card = stopped(*kernel.run(HOARD))
+    card = stop_card(*kernel.run(HOARD))
     assert (card["reason"], card["state"]) == ("memory", "restored")
     kernel.run("large = None")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 @pytest.mark.parametrize("mode", ["auto", "off"])
@@ -163,5 +163,5 @@ def test_what_a_killed_cell_had_started_ends_with_it(start_tight, mode):
     started = [pid for pid in kernel.tree() if processes.name(pid) == "sleep"]
     assert len(started) == 2
     kernel.run("import os\nos._exit(0)")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
     assert processes.gone(started) == []

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from support import processes, reading
-from support.limits import anew, goes_on, stopped
+from support.limits import assert_runs_cells, stop_card, with_new_guest
 
 #: Nested, because an interrupt between two turns of one loop gets out of it.
 SWALLOW = """
@@ -59,10 +59,10 @@ def hasty(start_tight):
 @pytest.mark.parametrize("kind", STUBBORN)
 def test_it_is_killed_at_its_time_and_the_next_cell_runs(hasty, kind):
     start = time.monotonic()
-    card = stopped(*hasty.run(STUBBORN[kind]))
+    card = stop_card(*hasty.run(STUBBORN[kind]))
     assert (card["reason"], card["limit"], card["state"]) == ("timeout", "0.6 s", "restored")
     assert time.monotonic() - start < 8
-    goes_on(hasty)
+    assert_runs_cells(hasty)
 
 
 def test_a_thread_that_keeps_the_interpreter_costs_its_guest_and_not_the_next_cell(hasty):
@@ -70,26 +70,26 @@ def test_a_thread_that_keeps_the_interpreter_costs_its_guest_and_not_the_next_ce
         "import threading\nthreading.Thread(target=sum, args=(range(10**12),), daemon=True).start()"
     )
     hasty.run(code)
-    goes_on(hasty)
-    goes_on(hasty)
+    assert_runs_cells(hasty)
+    assert_runs_cells(hasty)
 
 
 def test_processor_time_that_is_not_given_up_ends_the_guest(start_tight):
     kernel = start_tight(grace=0.3)
-    card = stopped(*kernel.run(STUBBORN["a loop that swallows everything"]))
+    card = stop_card(*kernel.run(STUBBORN["a loop that swallows everything"]))
     assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "restored")
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 def test_a_disk_that_is_filled_against_all_interrupts_is_not_filled(start_tight):
     kernel = start_tight(grace=0.3)
     write = "open(f'part{next(numbers)}', 'wb').write(bytes(4 << 20))"
     code = "import itertools\nnumbers = itertools.count()\n" + SWALLOW.replace("{}", write)
-    card = stopped(*kernel.run(code))
+    card = stop_card(*kernel.run(code))
     assert (card["reason"], card["state"]) == ("scratch", "restored")
     (scratch,) = (kernel.world.root / "tmp").iterdir()
     assert sum(f.stat().st_size for f in scratch.glob("part*")) < 1 << 30
-    goes_on(kernel)
+    assert_runs_cells(kernel)
 
 
 ENDINGS = {
@@ -117,8 +117,8 @@ def test_what_hangs_at_the_end_holds_up_no_shutdown_and_no_restart(start, kind, 
 
 def test_what_hangs_at_the_end_holds_up_no_cell_that_exits(unsafe):
     for kind in ("an exit handler", "a finaliser"):
-        anew(unsafe).run(ENDINGS[kind])
+        with_new_guest(unsafe).run(ENDINGS[kind])
         reply, published = unsafe.run("import sys\nsys.exit(0)")
         assert reply["status"] == "error", kind
         assert reading.of(published, "error"), kind
-        goes_on(unsafe)
+        assert_runs_cells(unsafe)

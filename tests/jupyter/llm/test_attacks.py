@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("openai")
 
-from support import models, processes, reading, toolbox
+from support import model_kernels, processes, reading, tool_kernels
 from support.client import is_idle
 from support.endpoint import KEY
 
@@ -56,8 +56,10 @@ except OSError: pass
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared, server):
     """Without a language layer: what holds, holds for machine code too."""
-    argv = models.argv(shared_world, server, "unsafe", max_tokens_per_call=100, max_in_flight=200)
-    made = start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    argv = model_kernels.argv(
+        shared_world, server, "unsafe", max_tokens_per_call=100, max_in_flight=200
+    )
+    made = start_shared(argv=argv, world=shared_world, extra_env=model_kernels.ENVIRONMENT)
     made.run("None")  # shows the gaps
     return made
 
@@ -67,8 +69,8 @@ def small(start, world, server):
     """Start a kernel with little to spend."""
 
     def begin(**limits):
-        argv = models.argv(world, server, "unsafe", **limits)
-        return start(argv=argv, world=world, extra_env=models.ENVIRONMENT)
+        argv = model_kernels.argv(world, server, "unsafe", **limits)
+        return start(argv=argv, world=world, extra_env=model_kernels.ENVIRONMENT)
 
     server.asked.clear()
     server.left.clear()
@@ -127,16 +129,16 @@ def test_no_process_of_the_kernels_shows_the_key_to_others(kernel):
     run(kernel, "llm('say x')")
     assert worker(kernel)
     for pid in kernel.tree()[1:]:
-        assert KEY.encode() not in processes.told(pid, "environ")
+        assert KEY.encode() not in processes.read_file(pid, "environ")
     # The host was started with it; who is not root can't see that either.
-    assert KEY.encode() in (processes.told(kernel.proc.pid, "environ") or KEY.encode())
+    assert KEY.encode() in (processes.read_file(kernel.proc.pid, "environ") or KEY.encode())
 
 
 def worker(kernel):
     """Return the pid of the process that asks: the host may have others that make caches."""
     host, program = kernel.proc.pid, b"tools.worker import main"
     children = [pid for pid, of in processes.parents().items() if of == host]
-    (pid,) = [pid for pid in children if program in processes.told(pid, "cmdline")]
+    (pid,) = [pid for pid in children if program in processes.read_file(pid, "cmdline")]
     return pid
 
 
@@ -297,7 +299,7 @@ def test_an_interrupt_stops_the_request(kernel, server):
         kernel.interrupt()
         reply = kernel.reply(mid)
         assert reply["content"]["ename"] == "KeyboardInterrupt"
-        assert toolbox.calls(reply)[0]["status"] == "withdrawn"
+        assert tool_kernels.calls(reply)[0]["status"] == "withdrawn"
         kernel.until(is_idle, mid)
         assert server.left.wait(10)
     assert run(kernel, "str(llm('say on'))") == "'on'"
@@ -328,8 +330,8 @@ ROADS = [
 
 @pytest.fixture(scope="module")
 def safe_kernel(shared_world, start_shared, server):
-    argv = models.argv(shared_world, server, max_calls=50)
-    kernel = start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    argv = model_kernels.argv(shared_world, server, max_calls=50)
+    kernel = start_shared(argv=argv, world=shared_world, extra_env=model_kernels.ENVIRONMENT)
     run(kernel, "waiting = llm.acall('say x')")
     return kernel
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("dspy")
 
-from support import models, reading
+from support import model_kernels, reading
 from support.endpoint import Endpoint
 
 PROGRAM = """
@@ -49,8 +49,12 @@ def server():
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared, server):
     given = shared_world.write("given.json", json.dumps({"program": STATE}))
-    argv = [*models.argv(shared_world, server, "data", max_tokens=100_000), "--input", str(given)]
-    kernel = start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    argv = [
+        *model_kernels.argv(shared_world, server, "data", max_tokens=100_000),
+        "--input",
+        str(given),
+    ]
+    kernel = start_shared(argv=argv, world=shared_world, extra_env=model_kernels.ENVIRONMENT)
     run(kernel, PROGRAM)
     return kernel
 

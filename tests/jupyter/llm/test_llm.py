@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("openai")
 
-from support import models, reading, toolbox
+from support import model_kernels, reading, tool_kernels
 from support.endpoint import KEY
 
 LEFT = "llm: {} of 1,000 calls and {} of 1,000,000 tokens are left for this session."
@@ -12,8 +12,8 @@ LEFT = "llm: {} of 1,000 calls and {} of 1,000,000 tokens are left for this sess
 
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared, server):
-    argv = models.argv(shared_world, server)
-    return start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    argv = model_kernels.argv(shared_world, server)
+    return start_shared(argv=argv, world=shared_world, extra_env=model_kernels.ENVIRONMENT)
 
 
 def run(kernel, code):
@@ -139,7 +139,7 @@ def test_it_is_listed_and_what_is_left_is_said(kernel):
 
 def test_the_reply_tells_of_the_call_and_what_it_took(kernel):
     reply, _ = run(kernel, "llm('say one', max_tokens=5)")
-    (call,) = toolbox.calls(reply)
+    (call,) = tool_kernels.calls(reply)
     assert call.pop("seconds") > 0
     assert call.pop("result")["text"] == "one"
     assert call == {

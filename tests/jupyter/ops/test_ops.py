@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cellblock.host.services.operations import catalog
-from support import processes, reading, toolbox
+from support import processes, reading, tool_kernels
 from support.kernels import argv_for
 from support.web import Web, answer
 
@@ -164,7 +164,7 @@ def test_what_no_section_grants_says_which_would(bare):
 
 def test_what_is_refused_is_told_with_what_was_asked(bare):
     reply, _ = run(bare, "try: ops.read_file('secret.txt')\nexcept ToolError: pass")
-    (call,) = toolbox.calls(reply)
+    (call,) = tool_kernels.calls(reply)
     assert (call["name"], call["args"], call["status"]) == (
         "ops.read_file",
         ["secret.txt"],
@@ -185,7 +185,9 @@ def test_the_first_call_of_what_is_granted_starts_one_worker(kernel):
 def _workers(kernel):
     """Return the pids of processes in which the host runs what cells call."""
     return [
-        pid for pid in kernel.tree() if b"services.tools.worker" in processes.told(pid, "cmdline")
+        pid
+        for pid in kernel.tree()
+        if b"services.tools.worker" in processes.read_file(pid, "cmdline")
     ]
 
 
@@ -292,7 +294,7 @@ def test_each_call_is_one_event_and_headers_are_secret(kernel, shared_world, web
 
 def test_the_reply_tells_of_a_call_what_it_came_to(kernel):
     reply, _ = run(kernel, "ops.read_file('data/a.csv', size=1)")
-    (call,) = toolbox.calls(reply)
+    (call,) = tool_kernels.calls(reply)
     assert call.pop("seconds") > 0
     assert call == {
         "name": "ops.read_file",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import processes, reading, toolbox
+from support import processes, reading, tool_kernels
 
 FORGER = """
 import os, msgspec
@@ -17,7 +17,7 @@ def call(name, id=7, arguments=None):
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared):
     settings = "tool_max_in_flight = 4\ntool_max_bytes = 20_000\ntool_max_calls = 200"
-    argv = toolbox.argv(shared_world, settings=settings, mode="unsafe")
+    argv = tool_kernels.argv(shared_world, settings=settings, mode="unsafe")
     return start_shared(argv=argv, world=shared_world)
 
 
@@ -94,7 +94,7 @@ def test_calls_that_are_taken_back_again_and_again_pile_up_nowhere(start, world)
     """Their worker is busy: what it was sent it would hold, and what it was not sent, the host."""
     names = ("add", "echo", "fetch", "stall", "worker_pid")
     entries = tuple(f"operators_tools:{name}" for name in names)
-    kernel = start(argv=toolbox.argv(world, entries, mode="unsafe"))
+    kernel = start(argv=tool_kernels.argv(world, entries, mode="unsafe"))
     worker = int(run(kernel, "worker_pid()"))
     both = (worker, kernel.proc.pid)
     before = [processes.peak_memory(pid) for pid in both]
@@ -154,7 +154,7 @@ ROADS = [
 
 @pytest.fixture(scope="module")
 def safe_kernel(shared_world, start_shared):
-    kernel = start_shared(argv=toolbox.argv(shared_world), world=shared_world)
+    kernel = start_shared(argv=tool_kernels.argv(shared_world), world=shared_world)
     run(kernel, "waiting = fetch('x')\ntry: fail()\nexcept ToolError as caught: error = caught")
     return kernel
 

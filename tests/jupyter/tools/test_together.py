@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("openai")
 
-from support import models, reading, toolbox
+from support import model_kernels, reading, tool_kernels
 
 ALL = "add(1), ops.read_file('a.txt'), str(llm('say yes'))"
 SETTINGS = """
@@ -45,18 +45,18 @@ def shared_world(shared_world):
 
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared, server):
-    settings = SETTINGS.format(url=server.base_url, key=next(iter(models.ENVIRONMENT)))
-    argv = toolbox.argv(shared_world, ("operators_tools:add",), settings)
+    settings = SETTINGS.format(url=server.base_url, key=next(iter(model_kernels.ENVIRONMENT)))
+    argv = tool_kernels.argv(shared_world, ("operators_tools:add",), settings)
     first = argv.index("-c") + 1
     argv[first] = ASKING.format(path=str(shared_world.root / "refused")) + argv[first]
-    return start_shared(argv=argv, world=shared_world, extra_env=models.ENVIRONMENT)
+    return start_shared(argv=argv, world=shared_world, extra_env=model_kernels.ENVIRONMENT)
 
 
 def test_one_cell_calls_all_of_them_and_each_call_is_on_record(kernel):
     mid = kernel.execute_send(ALL)
     reply, published = kernel.reply(mid, timeout=60), kernel.until_idle(mid, timeout=60)
     assert reading.result(published) == "(2, 'text', 'yes')"
-    assert [(one["name"], one["status"]) for one in toolbox.calls(reply)] == [
+    assert [(one["name"], one["status"]) for one in tool_kernels.calls(reply)] == [
         ("add", "ok"),
         ("ops.read_file", "ok"),
         ("llm", "ok"),

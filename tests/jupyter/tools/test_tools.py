@@ -2,12 +2,12 @@
 
 import pytest
 
-from support import reading, toolbox
+from support import reading, tool_kernels
 
 
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared):
-    argv = toolbox.argv(shared_world, settings="timeout = 300.0")
+    argv = tool_kernels.argv(shared_world, settings="timeout = 300.0")
     kernel = start_shared(argv=argv, world=shared_world)
     run(kernel, "import asyncio\nfrom concurrent.futures import ThreadPoolExecutor")
     return kernel
@@ -113,7 +113,7 @@ def test_tools_are_listed(kernel):
     _, published = run(kernel, "%tools")
     (card,) = reading.cards(published, "tools")
     listed = {tool["name"]: tool for tool in card["tools"]}
-    assert set(listed) == set(toolbox.NAMES)
+    assert set(listed) == set(tool_kernels.NAMES)
     assert listed["fetch"]["signature"] == "async fetch(key: str, delay: float = 0.0) -> str"
     assert listed["fetch"]["doc"] == "Fetch something, later."
     assert "  add(a: int, b: int = 1) -> int\n      Add two numbers." in reading.card_text(
@@ -127,7 +127,7 @@ def test_they_are_not_the_users_variables(kernel):
 
 def test_the_reply_tells_of_every_call(kernel):
     reply, _ = run(kernel, "add(1, b=2)\ntry: fail()\nexcept ToolError: pass")
-    first, second = toolbox.calls(reply)
+    first, second = tool_kernels.calls(reply)
     assert first.pop("seconds") > 0
     assert first == {"name": "add", "args": [1], "kwargs": {"b": 2}, "status": "ok", "result": 3}
     assert second["status"] == "error"
@@ -137,7 +137,7 @@ def test_the_reply_tells_of_every_call(kernel):
 def test_the_reply_tells_of_no_secret(kernel):
     reply, published = run(kernel, "log_in('me', password='hunter2')")
     assert reading.result(published) == "'token of me 7'"
-    (call,) = toolbox.calls(reply)
+    (call,) = tool_kernels.calls(reply)
     assert call["args"] == ["me"]
     assert call["kwargs"] == {"password": "•••"}
     assert call["result"] == "•••"
@@ -145,7 +145,7 @@ def test_the_reply_tells_of_no_secret(kernel):
 
 def test_many_calls_are_counted_and_the_first_are_told(kernel):
     reply, _ = run(kernel, "for n in range(150): add(n)")
-    assert len(toolbox.calls(reply)) == 100
+    assert len(tool_kernels.calls(reply)) == 100
     assert reply["metadata"]["cellblock"]["tool_calls_left_out"] == 50
 
 

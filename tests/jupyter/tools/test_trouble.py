@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from support import processes, reading, toolbox
+from support import processes, reading, tool_kernels
 from support.client import is_idle
 
 
 @pytest.fixture(scope="module")
 def kernel(shared_world, start_shared):
     settings = "tool_timeout = 0.7\ntimeout = 20.0\n[tool_timeouts]\nslow = 30.0"
-    return start_shared(argv=toolbox.argv(shared_world, settings=settings), world=shared_world)
+    return start_shared(argv=tool_kernels.argv(shared_world, settings=settings), world=shared_world)
 
 
 def run(kernel, code):
@@ -71,7 +71,7 @@ def test_an_interrupt_ends_the_wait_and_not_the_session(kernel, wait):
     kernel.interrupt()
     reply = kernel.reply(mid)
     assert reply["content"]["ename"] == "KeyboardInterrupt"
-    (call,) = toolbox.calls(reply)
+    (call,) = tool_kernels.calls(reply)
     assert call["status"] == WAITS[wait]
     kernel.until(is_idle, mid)
     assert run(kernel, "add(x)") == "42"
@@ -99,7 +99,7 @@ def test_a_cell_waits_for_a_task_that_waits_for_a_tool(kernel):
 
 
 def test_no_worker_outlives_a_host_that_is_killed(start, world):
-    kernel = start(argv=toolbox.argv(world), world=world)
+    kernel = start(argv=tool_kernels.argv(world), world=world)
     pid = int(run(kernel, "worker_pid()"))
     os.kill(kernel.proc.pid, signal.SIGKILL)
     kernel.proc.wait()
@@ -109,7 +109,7 @@ def test_no_worker_outlives_a_host_that_is_killed(start, world):
 def test_a_tool_of_the_notebooks_folder_is_none_and_the_first_cell_says_so(start, world):
     world.write("only_here.py", "def f(): return 1")
     with pytest.raises(RuntimeError) as refused:
-        start(argv=toolbox.argv(world, ("operators_tools:add", "only_here:f")), world=world)
+        start(argv=tool_kernels.argv(world, ("operators_tools:add", "only_here:f")), world=world)
     said = str(refused.value)
     assert "mine" in said
     assert "no such module here" in said

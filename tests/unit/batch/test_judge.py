@@ -10,7 +10,7 @@ from cellblock.batch.files import CellLines
 from cellblock.batch.judge import judge, judge_source
 from cellblock.batch.verdict import MAX_FINDINGS, FileKind
 from cellblock.policy.load import load_for_check
-from support.judging import by
+from support.check_judge import context
 from support.notebooks import notebook
 
 SAFE = load_for_check("safe").rules()
@@ -19,7 +19,7 @@ FILE = Path("/nb/a.ipynb")
 
 def found(text, kind=FileKind.notebook, *, template=False):
     content = text if isinstance(text, bytes) else text.encode()
-    return judge(content, kind, by(template=template), FILE).findings
+    return judge(content, kind, context(template=template), FILE).findings
 
 
 def places(text, kind=FileKind.notebook):
@@ -173,5 +173,5 @@ def test_half_a_letter_can_be_carried_and_a_file_of_findings_is_told_in_part_and
     assert one.finding.rule == "source-too-complex"
     assert "\ud800" not in one.finding.excerpt
 
-    verdict = judge(notebook(*["open\n" * 100] * 11).encode(), FileKind.notebook, by(), FILE)
+    verdict = judge(notebook(*["open\n" * 100] * 11).encode(), FileKind.notebook, context(), FILE)
     assert (len(verdict.findings), verdict.left_out) == (MAX_FINDINGS, 100)

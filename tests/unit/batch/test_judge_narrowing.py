@@ -8,7 +8,7 @@ import pytest
 from cellblock.batch.judge import judge
 from cellblock.batch.verdict import FileKind
 from cellblock.policy.model import FIELDS, Templates
-from support.judging import by, of_cells
+from support.check_judge import context, findings_of_cells
 from support.notebooks import notebook
 
 WIDER, NOT_KEPT, IMPORT = "policy-only-narrows", "narrowing-not-kept", "import-not-allowed"
@@ -21,7 +21,10 @@ def verdict(*sources, asks=None, folder="/nb", **less):
     own = {} if asks is None else {"cellblock": asks}
     text = notebook(*sources, metadata=own)
     return judge(
-        text.encode(), FileKind.notebook, by(folder=Path(folder), **less), Path(folder, "a.ipynb")
+        text.encode(),
+        FileKind.notebook,
+        context(folder=Path(folder), **less),
+        Path(folder, "a.ipynb"),
     )
 
 
@@ -30,7 +33,7 @@ def rules(*sources, **keywords):
 
 
 def in_cells(*sources, **less):
-    return [[finding.rule for finding in found] for found in of_cells(*sources, **less)]
+    return [[finding.rule for finding in found] for found in findings_of_cells(*sources, **less)]
 
 
 # --- a notebook's metadata ------------------------------------------------------------------------
@@ -44,7 +47,7 @@ def test_a_notebook_is_checked_by_what_its_metadata_leaves_be_it_old_or_not():
     cell = {"cell_type": "code", "input": "1", "outputs": [], "language": "python"}
     old = {"nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": [cell], "metadata": {}}]}
     old["metadata"] = {"name": "", "cellblock": {"policy": {"timeout": 100}}}
-    made = judge(json.dumps(old).encode(), FileKind.notebook, by(), Path("/nb/a.ipynb"))
+    made = judge(json.dumps(old).encode(), FileKind.notebook, context(), Path("/nb/a.ipynb"))
     assert [(f.cell, f.finding.rule, f.file_line) for f in made.findings] == [(0, WIDER, 1)]
 
 
@@ -226,6 +229,8 @@ def test_where_only_templates_run_nothing_else_passes_and_a_template_has_no_poli
 
 
 def test_templates_that_are_not_here_are_told(tmp_path):
-    (found,) = of_cells("%%template a\n{}", templates=Templates(folders=(str(tmp_path / "no"),)))
+    (found,) = findings_of_cells(
+        "%%template a\n{}", templates=Templates(folders=(str(tmp_path / "no"),))
+    )
     assert [each.rule for each in found] == ["template-not-found"]
     assert "can't be looked up: " in found[0].why

@@ -24,11 +24,11 @@ from cellblock.batch.verdict import (
     Verdict,
     check_finding,
 )
-from support.judging import by
+from support.check_judge import context
 from support.notebooks import notebook
 
 ROOT = Path(__file__).parents[3]
-SAFE, FILE = by(), Path("/nb/a.ipynb")
+SAFE, FILE = context(), Path("/nb/a.ipynb")
 SCHEMA = json.loads((ROOT / "tests/support/sarif/sarif-2.1.0-rtm.5.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
 NOTEBOOK = notebook(("markdown", "# a"), "import math\nimport gc, json\n", "%env\nimport gc")
@@ -100,7 +100,7 @@ FULL = report(
 CLEAN = report(checked("a.py", "x = 1"))
 #: Under a policy that grants what does the same.
 GRANTED = dataclasses.replace(SAFE.rules, operations=frozenset({"ops.read_file"}))
-GRANTING = by()
+GRANTING = context()
 GRANTING.rules = GRANTED
 OPENS = judge(b"rows = open('a.csv')\n", FileKind.script, GRANTING, FILE)
 GRANTED = report(CheckedFile("a.py", FileKind.script, OPENS, "granting"), policy="granting")

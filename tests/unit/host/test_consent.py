@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from cellblock.wire import messages
-from support.approvals import Desk, answers, call
+from support.approvals import Desk, always_answers, call
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_an_interrupt_while_the_user_is_asked_denies_the_cell_and_nothing_else(s
     sim.user.says("always")
     sim.reactor.turn()
     assert sim.guest.read() == []
-    assert answers(sim.desk.store) == []
+    assert always_answers(sim.desk.store) == []
 
 
 def test_an_expression_beside_a_cell_may_use_what_that_was_granted(sim):

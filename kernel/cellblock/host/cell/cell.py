@@ -1,6 +1,20 @@
-"""Cells as every front runs them: a ``CellRun`` each.
+"""``Front``, which takes cells and shows what the session answers, and ``CellRun``, one cell.
 
-``Front`` is what all fronts of a session have in common; a kernel is one, and a sandbox.
+``jupyter.kernel`` and ``api.front`` derive from ``Front``. A front hands each cell to
+``Front.run``, which makes a ``CellRun``. The steps of a ``CellRun``, each of which may be the last:
+
+    start ── source too long ───────────────────────────────────────────► _fail
+      │ echo, gaps, history; consent, if the session still needs it
+      ▼
+    _run ── no session ─────────────────────────────────────────────────► _fail
+      │ Session.execute; _decided when the cell's audit record is written
+      ▼
+    _done ── artifacts are copied out ──► _look ── a thread looks at files ──► _finish
+                                                                                 │
+                                              cards, then _reply or _fail ◄──────┘
+
+``_fail`` shows a card of cellblock's own and replies with an error. Either way the reply reaches
+the front through ``end_cell``, once.
 """
 
 from __future__ import annotations
@@ -40,39 +54,48 @@ if TYPE_CHECKING:
     from cellblock.wire import messages as wire
 
 
-#: Names of one refused cell that are remembered.
+#: Names that are remembered of one cell that was not run, of those that it would have set.
 _MOST_UNSET: Final = 1_000
-#: Seconds between two ticks of the coarse clock, and more (clock_getres(2)).
+#: Seconds. File systems stamp files with a coarse clock (clock_getres(2)), which may be behind
+#: ``time.time()`` by a tick, and a tick is shorter than this.
 _TICK: Final = 0.05
-#: Calls about files, and numbers whose text says by itself that something was refused.
-_OF_FILES: Final = frozenset({"database", "file", "process"})
-_SAY_SO: Final = frozenset({errno.EACCES, errno.EPERM})
+#: The kinds of failed calls that are about files.
+_FILE_KINDS: Final = frozenset({"database", "file", "process"})
+#: The errors whose own text says already that something was refused.
+_REFUSED_BY_TEXT: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
 class CellRun:
-    """One cell, from its arrival to its reply: what it publishes, and what it is answered with."""
+    """One cell, from its request to its reply. Publishes its outputs and makes its reply."""
 
     def __init__(self, front: Front, request: ExecuteRequest, outputs: Outputs) -> None:
-        self._front, self.request, self._outputs = front, request, outputs
-        #: Its number in the audit log, once it is decided about.
+        self._front = front
+        self.request = request
+        self._outputs = outputs
+        #: The cell's number in the audit log; 0 until the session has decided about the cell.
         self.number = 0
         self.count = request.execution_count
-        #: How it ended; None until then, and for one that never came to the session.
+        #: None until the cell has ended, and for a cell that never reached the session.
         self.outcome: Outcome | None = None
-        #: What the OS layer refused it, where that ended it.
+        #: The policy's refusal, if the exception that ended the cell came from one.
         self.refusal: Refusal | None = None
-        #: The files that were copied out.
+        #: The files that were copied out after the cell.
         self.exported: CellArtifacts | None = None
-        #: What errors that were shown said, as hashes.
+        #: Hashes of the exceptions that were shown (``_hash``).
         self._shown_errors = set[int]()
         self._metadata: dict[str, Any] = {}
         self._ended = False
-        #: In seconds since 1970, by the clock of file systems, which may be a tick behind.
+        #: When the cell began, in seconds since 1970. Files that it writes are not older, though
+        #: their clock may be a tick behind.
         self._began = time.time() - _TICK
 
     def start(self) -> None:
-        """Echo the code, then run it."""
-        front, request = self._front, self.request
+        """Show the code and what is not enforced, then run the cell.
+
+        A session that needs the user's consent first asks for that, on behalf of the first cell.
+        """
+        front = self._front
+        request = self.request
         if excess := exceeded_limit(request.code):
             front.audit.too_long(request.code, self.count)
             self._fail(*front.views.too_long(*excess))
@@ -96,13 +119,18 @@ class CellRun:
                 front.exports.begin()
             front.session.execute(self.request, self._done, self._decided)
             return
-        # What the user allowed does not begin either, where the log could not take it.
+        # There is no session. If the user was asked to allow one and did, it still does not begin
+        # when the audit log can't be written; then the card says so.
         unwritten = front.audit.barred() if front.starting is not None else None
         views = front.views
         self._fail(*(views.unwritten(unwritten, runs=False) if unwritten else views.problem()))
 
     def _decided(self) -> None:
-        """Say on a visible cell, above its output, that it is not on the audit log: once."""
+        """Take the cell's audit number, and say above its output if the log can't be written.
+
+        Called by the session when it has decided about the cell. Each problem of the log is shown
+        once, under the first cell that is visible and still runs.
+        """
         self.number = self._front.audit.number
         if self._ended or self.request.silent:
             return
@@ -110,10 +138,11 @@ class CellRun:
             self._outputs.card(self._front.views.unwritten(problem, runs=True)[0])
 
     def show_gaps(self) -> None:
-        """Show, above a session's first visible cell's output, what is not enforced here."""
+        """Show the card of gaps and the session's notice, above the first visible cell's output."""
         if self.request.silent:
             return
-        outputs, views = self._outputs, self._front.views
+        outputs = self._outputs
+        views = self._front.views
         if card := views.gaps_once():
             outputs.card(card)
         if views.notice:
@@ -122,11 +151,15 @@ class CellRun:
 
     @property
     def failed(self) -> bool:
-        """Whether an exception was shown."""
+        """Whether an exception was shown, or would have been if the cell were not silent."""
         return bool(self._shown_errors)
 
     def error(self, message: wire.Error) -> None:
-        """Publish an exception: the cell's own, or another that it shows."""
+        """Publish an exception, with a card if the policy was behind the call that failed.
+
+        The exception is the one that ended the cell or another that the cell shows, such as a
+        formatter's.
+        """
         self._shown_errors.add(_hash(message))
         error, refusal = self._explained(message)
         if not self.request.silent:
@@ -135,55 +168,72 @@ class CellRun:
                 self._outputs.card(self._front.views.refusal_card(refusal))
 
     def _explained(self, message: wire.Error) -> tuple[dict[str, Any], Refusal | None]:
-        """Return an exception as it is published, and what the OS layer refused, if that is why."""
+        """Return the content of an exception's message, and the policy's refusal behind it, if any.
+
+        The refusal is also put into the exception's text, in one line, for readers who get no card.
+        """
         error = gateway.clean_error(message.ename, message.evalue, message.traceback)
-        call, views = message.failed_call, self._front.views
+        call = message.failed_call
+        views = self._front.views
         refusal = views.refusal_of(call, self.request.code) if call is not None else None
         if refusal is not None:
-            # Runners such as papermill show no more than this of an error.
-            said = views.refusal_in_a_line(refusal)
-            error["evalue"] = f"{error['evalue']} [{said}]".lstrip()
-            if not self.request.allow_stdin:  # nor nbconvert more than the traceback
-                error["traceback"] = [*error["traceback"], f"[{said}]"]
-            elif call and call.kind in _OF_FILES and call.errno not in _SAY_SO:
-                # What is denied seems missing in namespaces, a disk's fault where it is masked.
-                why = views.refusal_reason(refusal)
-                error["traceback"] = [*error["traceback"], f"[{why}]"]
+            # Runners such as papermill show only an error's value.
+            sentence = views.refusal_in_a_line(refusal)
+            error["evalue"] = f"{error['evalue']} [{sentence}]".lstrip()
+            if not self.request.allow_stdin:
+                # Nobody reads along, so a runner may show this. nbconvert shows only the traceback.
+                error["traceback"] = [*error["traceback"], f"[{sentence}]"]
+            elif call and call.kind in _FILE_KINDS and call.errno not in _REFUSED_BY_TEXT:
+                # In namespaces a denied file seems to be missing, and a masked one seems to be a
+                # fault of the disk. The reader of the traceback must see that it was refused.
+                reason = views.refusal_reason(refusal)
+                error["traceback"] = [*error["traceback"], f"[{reason}]"]
         return error, refusal
 
     # --- its end ------------------------------------------------------------------------------
 
     def _done(self, outcome: Outcome) -> None:
-        exports, self._ended = self._front.exports, True
-        none = self.request.silent or self.request.subshell > 0 or outcome.usage is None
-        if none:
+        """Take the outcome from the session: copy artifacts out if the policy asks for that."""
+        exports = self._front.exports
+        self._ended = True
+        # A cell without usage did not run, so it wrote nothing. Files are copied and looked for
+        # only after cells that somebody sees, in the main shell.
+        unchecked = self.request.silent or self.request.subshell > 0 or outcome.usage is None
+        if unchecked:
             self._finish(outcome)
         elif exports is None:
             self._look(outcome)
         else:
-            exports.after_cell(lambda found: self._look(outcome, found))
+            exports.after_cell(lambda exported: self._look(outcome, exported))
 
-    def _look(self, outcome: Outcome, found: CellArtifacts | None = None) -> None:
-        """Look at what the cell wrote where cells may keep folders locked; then finish."""
-        front, request = self._front, self.request
+    def _look(self, outcome: Outcome, exported: CellArtifacts | None = None) -> None:
+        """Look for files that the user should hear of, if the views want that; then finish.
+
+        A thread looks, since a cell may keep a folder locked for as long as it likes (ADR 0183).
+        """
+        front = self._front
+        request = self.request
         look = front.views.look(request.code, self._began, reads=request.allow_stdin)
         if look is None or front.looks is None:
-            self._finish(outcome, found)
+            self._finish(outcome, exported)
         else:
-            front.looks.begin(look, lambda written: self._finish(outcome, found, written))
+            front.looks.begin(look, lambda written: self._finish(outcome, exported, written))
 
     def _finish(
         self,
         outcome: Outcome,
-        found: CellArtifacts | None = None,
+        exported: CellArtifacts | None = None,
         written: Written | None = None,
     ) -> None:
-        views, self.outcome = self._front.views, outcome
+        """Show how the cell ended, and reply."""
+        views = self._front.views
+        self.outcome = outcome
         self._record_usage(outcome)
         if outcome.status in ("denied", "refused") and not self.request.silent:
+            # Later cells that read these names will hear that this cell did not run.
             bound = Bindings(transform(self.request.code).source).bound
             self._front.unset |= dict.fromkeys(sorted(bound)[:_MOST_UNSET], self.count)
-        self._say_what_was_written(found, written)
+        self._show_files(exported, written)
         if outcome.status == "denied":
             self._fail(*views.denial(outcome.findings, outcome.label))
         elif outcome.stopped is not None:
@@ -193,7 +243,7 @@ class CellRun:
         elif outcome.unadmitted is not None:
             self._fail(*views.unadmitted(outcome.unadmitted))
         elif outcome.status == "ok":
-            self._say_unset()
+            self._note_unset()
             expressions = gateway.clean_expressions(
                 outcome.user_expressions, show=views.show_in_passing
             )
@@ -203,28 +253,30 @@ class CellRun:
         else:
             if not outcome.error.is_shown and _hash(outcome.error) not in self._shown_errors:
                 self.error(outcome.error)
-            # The one that ended it: what a display or a callback raised is another output.
+            # ``error`` may have been called for other exceptions, as those of a display or a
+            # callback. The reply has the exception that ended the cell.
             error, self.refusal = self._explained(outcome.error)
-            self._say_unset()
+            self._note_unset()
             self._reply("error", outcome.payload, **error)
 
-    def _say_what_was_written(self, exported: CellArtifacts | None, found: Written | None) -> None:
+    def _show_files(self, exported: CellArtifacts | None, written: Written | None) -> None:
+        """Show the files that were copied out, and what the look at the cell's folders found."""
         if exported:
             self._show_exported(exported)
-        if found is None:
+        if written is None:
             return
         views = self._front.views
-        for line in (views.secrets_once(found), views.home_once(found)):
+        for line in (views.secrets_once(written), views.home_once(written)):
             if line:
                 self._outputs.notice(line)
-        # Where somebody reads along; other runs say it when they end.
-        if card := views.staging_once(found):
+        # Runs without a reader get no card for each cell: they say it when they end.
+        if card := views.staging_once(written):
             self._outputs.card(card)
-        if line := views.committed(found):
+        if line := views.committed(written):
             self._outputs.notice(line)
 
     def _record_usage(self, outcome: Outcome) -> None:
-        """Put what the cell took into its reply, and a cell that is numbered on the account."""
+        """Put the cell's usage and tool calls into the reply, and a numbered cell's into %usage."""
         if outcome.usage is None:
             return
         data: dict[str, Any] = {"usage": outcome.usage.as_dict()}
@@ -234,28 +286,31 @@ class CellRun:
         if self.request.store_history and self.request.code:
             self._front.views.add_usage(self.count, self.request.code, outcome.usage)
 
-    def _say_unset(self) -> None:
-        """Say which names this cell read that a cell before it was to set, and was not run."""
+    def _note_unset(self) -> None:
+        """Note which names this cell read that an earlier cell would have set, but was not run."""
         unset = self._front.unset
         if not unset or self.request.silent:
             return
         names = Bindings(transform(self.request.code).source)
         for name in sorted(names.read & unset.keys()):
-            why = f"cell {unset.pop(name)}, which sets it, was not run"
-            self._outputs.notice(f"notes: {name} is missing or old: {why}")
+            reason = f"cell {unset.pop(name)}, which sets it, was not run"
+            self._outputs.notice(f"notes: {name} is missing or old: {reason}")
         for name in names.bound & unset.keys():
             del unset[name]
 
-    def _show_exported(self, found: CellArtifacts) -> None:
+    def _show_exported(self, exported: CellArtifacts) -> None:
         """Show which files were copied out, and put them into the reply and on the audit log."""
-        self.exported = found
-        self._front.audit.exported(found.artifacts)
-        data = [one.as_dict() for one in found.artifacts]
+        self.exported = exported
+        self._front.audit.exported(exported.artifacts)
+        data = [artifact.as_dict() for artifact in exported.artifacts]
         self._metadata.setdefault("cellblock", {})["artifacts"] = data
-        self._outputs.card(self._front.views.artifacts(found))
+        self._outputs.card(self._front.views.artifacts(exported))
 
     def _fail(self, bundle: dict[str, Any], failure: Failure) -> None:
-        """Show a card of ours and end the cell as an error, for front ends and in the reply."""
+        """Show a card and an error, both cellblock's own, and reply with the error.
+
+        The card is what users read. The error makes front ends and runners stop.
+        """
         if not self.request.silent:
             self._outputs.card(bundle)
             self._outputs.publish("error", failure.published())
@@ -269,13 +324,18 @@ class CellRun:
         exits: Literal["ends", "stays"] | None = None,
         **fields: Any,
     ) -> None:
+        """Make the reply's content and hand it to the front.
+
+        The guest's payload is cleaned, and has no ``ask_exit`` after that. The host adds one if
+        the outcome says that the cell asked to exit (``exits``).
+        """
         show = self._front.views.show_in_passing
-        ours = [] if exits is None else [{"source": "ask_exit", "keepkernel": exits == "stays"}]
+        own = [] if exits is None else [{"source": "ask_exit", "keepkernel": exits == "stays"}]
         content = {
             "status": status,
             "execution_count": self.count,
             "user_expressions": {},
-            "payload": [*gateway.clean_payload(payload, show=show), *ours],
+            "payload": [*gateway.clean_payload(payload, show=show), *own],
             **fields,
         }
         request = self.request
@@ -284,46 +344,53 @@ class CellRun:
 
 
 def _hash(error: wire.Error) -> int:
-    """Return what tells an error that was shown from others of its cell."""
+    """Return a hash that tells an exception from the others of its cell."""
     return hash((error.ename, error.evalue, *error.traceback))
 
 
 class Front(ABC):
-    """Takes cells, one at a time in each shell, and shows what a session says of them.
+    """A front of one session: takes cells, one at a time in each shell, and shows their outputs.
 
-    Without a ``session`` nothing can run, and ``views`` know why.
+    The owner sets ``session`` and the services that it has. While ``session`` is None no cell can
+    run, and each shows the problem that ``views`` have. The ``on_…`` methods are called by the
+    session.
     """
 
     def __init__(
         self, outputs: Outputs, views: Views, audit: Audit, history: History | None = None
     ) -> None:
-        self.outputs, self.views, self.audit, self.history = outputs, views, audit, history
+        self.outputs = outputs
+        self.views = views
+        self.audit = audit
+        self.history = history
         self.session: CellSession | None = None
-        #: Copies files out after cells, if the policy has that done.
+        #: Copies files out after cells, if the policy says so.
         self.exports: ArtifactCollector | None = None
-        #: Looks at what cells wrote, when they have ended.
+        #: Looks at the files that cells wrote, when they have ended.
         self.looks: Looks | None = None
-        #: Where the user has to allow that there is a session: asks for it.
+        #: Asks the user to allow the session, if that is needed before there is one.
         self.starting: Starting | None = None
-        #: Asks the user, where the policy has that and somebody can be asked. To be set before
-        #: the session is made, as is what decides about calls in its place.
+        #: Asks the user about imports and calls, if the policy says so and there is a user to ask.
+        #: Set before the session is made.
         self.approver: Approver | None = None
+        #: Decides about calls in the user's place. Set before the session is made.
         self.approval: Approval | None = None
-        #: Puts a question of the host's to its user, whatever the policy has users asked about.
+        #: Puts a question of the host's own to the user, whatever the policy says about asking.
         self.consult: Consult | None = None
         self.execution_count = 0
-        #: What is in force where this is a fork of, and what the fork lacks.
+        #: Of a fork: the views of the session that it was forked from.
         self.inherited: status.Views | None = None
+        #: Of a fork: what it lacks, such as running threads, in words.
         self.not_copied: tuple[str, ...] = ()
-        #: It has the cell of a variant, whose variables are not those that its reader has.
+        #: Whether this front runs the cell of a variant, in a guest apart from its reader's.
         self.is_variant = False
-        #: Names that a cell was to set which was refused, with its number.
+        #: Names that a cell would have set if it had not been denied or refused, with its number.
         self.unset: dict[str, int] = {}
-        #: The main shell's cell that runs.
+        #: The cell that came last in the main shell.
         self.cell: CellRun | None = None
 
     def run(self, request: ExecuteRequest, parent: Parent) -> CellRun:
-        """Run a cell, whose outputs belong to ``parent``; ``end_cell`` gets its end."""
+        """Run a cell and show its outputs under ``parent``; ``end_cell`` gets the reply."""
         if request.store_history:
             self.execution_count += 1
         request = replace(request, execution_count=self.execution_count)
@@ -337,55 +404,58 @@ class Front(ABC):
         return cell
 
     def begin_outputs(self, outputs: Outputs, parent: Parent, cell: CellRun | None = None) -> None:
-        """Show under ``parent`` what comes from now on; what was written before is not of it."""
+        """Show outputs under ``parent`` from now on.
+
+        First reads the outputs that wait in the channel: they belong to the earlier parent.
+        """
         if self.session is not None:
             self.session.read_output()
         outputs.begin(parent, cell)
 
     def outputs_of(self, _subshell: int) -> Outputs:
-        """Return what shows the outputs of a shell: those of one that is no more are the main's."""
+        """Return the ``Outputs`` of a subshell, or the main shell's if that subshell is gone."""
         return self.outputs
 
     @abstractmethod
     def end_cell(
         self, cell: CellRun, content: dict[str, Any], metadata: dict[str, Any], *, abort: bool
     ) -> None:
-        """Answer a cell that ran; with ``abort``, refuse those queued behind it in its shell."""
+        """Answer a cell; with ``abort``, refuse the cells queued behind it in its shell."""
 
     @abstractmethod
     def on_cell(self, cell: CellRun) -> None:
         """Note that a cell begins."""
 
-    # --- what a session tells -----------------------------------------------------------------
+    # --- called by the session ----------------------------------------------------------------
 
     @abstractmethod
     def on_question(self, request: wire.InputRequest) -> bool:
-        """Put the running cell's question; return whether somebody is asked.
+        """Put the running cell's question to the user; return whether there is a user to ask.
 
         ``Session.answer`` takes the answer.
         """
 
     @abstractmethod
     def stop_holding(self) -> None:
-        """Stop holding the guest for front ends that are behind: it must be heard now."""
+        """Read from the guest again, though front ends are behind: the host needs its answer."""
 
     def on_sent(self, subshell: int) -> None:
-        """Show what the guest shows from now on under the shell's cell: it was sent that."""
+        """Show outputs under the shell's last cell from now on: it has been sent to the guest."""
         self.outputs_of(subshell).on_sent()
 
     def on_awaits(self) -> None:  # noqa: B027 - fronts without comms do nothing
-        """Take up comm messages: the running cell awaits from here on."""
+        """Pass comm messages to the guest: the running cell awaits from here on."""
 
     def on_output(self, message: wire.FromGuest) -> None:
         """Pass a guest's output on."""
         self.outputs_of(getattr(message, "subshell", 0)).show(message)
 
     def tell(self, text: wire.Stream) -> None:
-        """Show text of the host's own under the main shell's cell, sent to a guest or not."""
+        """Show the host's own text under the main shell's last cell, sent to a guest or not."""
         self.outputs.tell(text)
 
     def stopped_card(self, stopped: Stopped) -> status.Shown:
-        """Return what is shown of a cell that was ended from outside."""
+        """Return the card and error of a cell that was ended from outside."""
         return status.stopped_card(stopped, self.views.in_force, of_variant=self.is_variant)
 
     def on_restart(self, stopped: Stopped) -> None:
@@ -393,7 +463,7 @@ class Front(ABC):
         self.outputs.card(self.stopped_card(stopped)[0])
 
     def on_undo(self, stopped: Stopped) -> None:
-        """Show which cells were undone, and note it beside the cell that did it."""
+        """Show which cells were undone, and note that in the history, beside the last cell."""
         self.outputs.card(status.undone_card(stopped, self.views.in_force))
         if stopped.detail and self.history is not None:
             self.history.annotate(self.execution_count, f"# back at {stopped.detail}")
@@ -401,12 +471,15 @@ class Front(ABC):
             counts = ", ".join(f"[{count}]" for count in stopped.undone)
             self.history.annotate(self.execution_count, f"# undid {counts}")
 
-    def on_branches(self, found: BranchListing) -> None:
+    def on_branches(self, listing: BranchListing) -> None:
         """Show which branch the session is on, and which others there are."""
-        self.outputs.card(status.branches_card(found))
+        self.outputs.card(status.branches_card(listing))
 
     def on_forked(self, stopped: Stopped) -> None:
-        """Remember what a fork lacks; it has the locks of what it is a fork of, and one more."""
+        """Take over a fork: remember what it lacks, and what is enforced in it.
+
+        A fork reports no locks. It has those of the guest that it was forked from, and one more.
+        """
         if stopped.restored is not None and (parents := self.inherited) is not None:
             self.not_copied = lacking(stopped.restored)
             self.views.inherit(parents)
@@ -414,7 +487,7 @@ class Front(ABC):
             self.audit.locked(parents.enforcement, parents.gaps, locks, parents.proved)
 
     def on_notice(self, text: str) -> None:
-        """Say what is not kept any more, or for now, and why."""
+        """Show a line of the host's, such as why a checkpoint is kept no longer."""
         self.outputs.notice(text)
 
     def on_tools(self, tools: tuple[wire.Tool, ...]) -> None:
@@ -430,7 +503,10 @@ class Front(ABC):
         self.views.fail(detail)
 
     def on_locks(self, report: wire.LockReport) -> str:
-        """Take a new guest's report of its locks; return why nothing may run in it, or nothing."""
+        """Take a new guest's report of its locks.
+
+        Return why nothing may run in the guest, or an empty text.
+        """
         refusal = self.views.locked(report)
         views = self.views
         self.audit.locked(views.enforcement, views.gaps, report.achieved, views.proved)
@@ -440,7 +516,7 @@ class Front(ABC):
         return refusal
 
 
-# --- what fronts hand in ------------------------------------------------------------------------
+# --- what fronts provide ------------------------------------------------------------------------
 
 
 class CellSession(Protocol):
@@ -452,17 +528,20 @@ class CellSession(Protocol):
         done: Callable[[Outcome], None],
         decided: Callable[[], None],
     ) -> None:
-        """Run a cell; ``done`` gets its outcome. ``decided`` is called when it is decided about."""
+        """Run a cell; ``done`` gets its outcome, at once if the cell is denied.
+
+        ``decided`` is called when it has been decided whether the cell runs, perhaps twice.
+        """
 
     def read_output(self) -> None:
-        """Pass on what the guest has written by now."""
+        """Read and show the outputs that the guest has written by now."""
 
 
 class Starting(Protocol):
-    """What the first cell has to wait for, where a session takes the user's consent."""
+    """The question whether a session may begin, which the first cell waits for."""
 
     def ask(self, request: ExecuteRequest, go_on: Callable[[], None]) -> None:
-        """Ask on behalf of a cell, which goes on once that is decided."""
+        """Ask the user on behalf of a cell; call ``go_on`` when that is decided."""
 
     def interrupt(self) -> None:
-        """Take the question back: there is no session."""
+        """Withdraw the question: no session begins."""

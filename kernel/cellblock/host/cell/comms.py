@@ -1,4 +1,9 @@
-"""Comm messages, both ways, and what is shown of those that do not pass."""
+"""``CommTraffic``: comm messages in both directions, and cards about those that are refused.
+
+``host.output.widgets`` (``Comms``) decides what may pass and knows which comms are open. This
+module applies the quota, publishes, and shows cards. Made by ``Outputs`` at the first message
+about a comm.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +26,21 @@ if TYPE_CHECKING:
     from cellblock.wire import messages as wire
 
 
-#: Cards about refusals in one cell, and parts that its last card names.
+#: Cards about refusals that one request may show.
 MAX_CARDS: Final = 5
+#: Parts of widgets that were left out and that one request's last card names.
 MAX_PARTS: Final = 12
-#: Things that a session is told of, each once.
+#: Refusals, and parts left out, that are shown in one session. Each is shown once.
 MAX_SAID: Final = 500
 
 
 class CommTraffic:
-    """What front ends and the guest say to each other through comms."""
+    """The comm messages of one session, under one policy.
+
+    ``show`` cleans a bundle, ``card`` shows one of the host's own. ``host_comms`` has the ids of
+    the host's own comms, which no cell may use; ``linked``, which is kept across policies, those of
+    widgets that links have named.
+    """
 
     def __init__(
         self,
@@ -44,9 +55,12 @@ class CommTraffic:
         file: str = "",
     ) -> None:
         display = policy.display if policy else "text"
-        self._publisher, self._card, self._withheld = publisher, card, withheld
+        self._publisher = publisher
+        self._card = card
+        self._withheld = withheld
         self._host_comms = host_comms
-        self._policy_name, self._file = policy.name if policy else "", file
+        self._policy_name = policy.name if policy else ""
+        self._file = file
         self._is_text = display == "text"
         self._modules = policy.widget_modules if policy and display != "text" else ()
         self._comms = Comms(
@@ -55,29 +69,35 @@ class CommTraffic:
             show=lambda data: self.bundle(data, show),
             linked=linked,
         )
-        #: What cards of this session have said, and how many cards the request has.
+        #: Refusals that the session has shown a card about.
         self._refused: set[Refused] = set()
-        self._parts_said: set[tuple[str, str, str]] = set()
+        #: Parts left out, as in ``_parts``, that the session has shown a card about.
+        self._parts_shown: set[tuple[str, str, str]] = set()
+        #: Cards that the current request has shown.
         self._cards = 0
+        #: Parts that were left out of the current request's widgets: model, key, reason.
         self._parts: dict[tuple[str, str, str], None] = {}
 
     # --- from the front end -------------------------------------------------------------------
 
     def from_front(self, kind: str, content: dict[str, Any], parent: Parent) -> bool:
-        """Return whether a front end's message is for the guest; answer one that opens in vain."""
+        """Return whether to pass a front end's message on to the guest.
+
+        A front end that opens a comm which the policy does not allow is sent ``comm_close``.
+        """
         name = content["comm_id"]
         if kind == "comm_open":
             if self._comms.opened_by_front(content):
                 return True
             self._say_closed(name, parent)
             return False
-        known = self._comms.knows(name)
-        if known and kind == "comm_close":
+        is_open = self._comms.knows(name)
+        if is_open and kind == "comm_close":
             self._comms.forget(name)
-        return known
+        return is_open
 
     def refuse_open(self, content: dict[str, Any], parent: Parent) -> None:
-        """Close what a front end opened, where the guest has not heard of that."""
+        """Close a comm that a front end opened, but of which the guest was never told."""
         self._comms.forget(content["comm_id"])
         self._say_closed(content["comm_id"], parent)
 
@@ -85,11 +105,11 @@ class CommTraffic:
         self._publisher.publish("comm_close", {"comm_id": name, "data": {}}, parent)
 
     def knows(self, name: str) -> bool:
-        """Whether a comm of the guest's has this id."""
+        """Return whether a comm with this id is open."""
         return self._comms.knows(name)
 
     def listing(self, target: str | None) -> dict[str, dict[str, str]]:
-        """Return the ``comms`` of a ``comm_info_reply``."""
+        """Return the open comms, of one ``target`` if given, as ``comm_info_reply`` has them."""
         return self._comms.listing(target)
 
     # --- from the guest -----------------------------------------------------------------------
@@ -101,7 +121,7 @@ class CommTraffic:
         quota: Quota,
         show_card: Callable[[Bundle], None],
     ) -> None:
-        """Pass on what may pass, within the quota; show a card for what may not."""
+        """Publish a guest's comm message as far as policy and quota allow; show a card if not."""
         if quota.spent(_buffers_size(message.buffers)):
             return
         if message.content.get("comm_id") in self._host_comms:
@@ -111,13 +131,13 @@ class CommTraffic:
         if isinstance(passed, Refused):
             self._withheld.comm(f"{passed.target} {passed.module}".strip())
             self._refuse(passed, show_card)
-        elif passed is not None and quota.admits(max(_size(passed), _weight(message.content))):
+        elif passed is not None and quota.admits(max(_size(passed), _text_size(message.content))):
             self._publish(passed, parent)
             self._comms.commit(passed)
-            self._note(passed)
+            self._note_parts(passed)
 
     def bundle(self, data: Any, show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Return a bundle cleaned by ``show``, with the view of a widget that is there."""
+        """Return a bundle cleaned by ``show``; a widget's view stays if that widget is open."""
         view = self._comms.view(data[VIEW]) if type(data) is dict and VIEW in data else None
         if view is None:
             return show(data)
@@ -126,11 +146,11 @@ class CommTraffic:
 
     @property
     def captures(self) -> bool:
-        """Whether a widget takes what a cell shows."""
+        """Whether a widget captures what the running cell shows."""
         return self._comms.captures
 
     def release(self, parent: Parent | None) -> None:
-        """End every capture of outputs, before a card of ours is shown."""
+        """End every capture of outputs, so that a card of the host's appears below the cell."""
         for passed in self._comms.release():
             self._publish(passed, parent)
 
@@ -139,16 +159,16 @@ class CommTraffic:
         self._comms.reset()
 
     def begin(self) -> None:
-        """Count cards anew, for a new request. What was said once in the session stays said."""
+        """Count cards anew, for a new request. What the session has shown is not shown again."""
         self._cards = 0
         self._parts.clear()
 
     def end(self) -> None:
-        """Say what was left out of the widgets that passed."""
-        parts = [part for part in self._parts if part not in self._parts_said]
+        """Show a card with the parts that were left out of this request's widgets."""
+        parts = [part for part in self._parts if part not in self._parts_shown]
         self._parts.clear()
-        if parts and len(self._parts_said) < MAX_SAID:
-            self._parts_said.update(parts)
+        if parts and len(self._parts_shown) < MAX_SAID:
+            self._parts_shown.update(parts)
             self._card(outcomes.cleaned_widgets(parts, policy_name=self._policy_name))
 
     def _publish(self, passed: Passed, parent: Parent | None) -> None:
@@ -156,44 +176,48 @@ class CommTraffic:
             passed.kind, passed.content(), parent, buffers=passed.buffers, metadata=passed.metadata
         )
 
-    def _note(self, passed: Passed) -> None:
+    def _note_parts(self, passed: Passed) -> None:
+        """Note the parts that were left out of a widget's message."""
         model = passed.comm.model
-        for key, why in passed.left:
+        for key, reason in passed.left:
             if model is not None and len(self._parts) < MAX_PARTS:
-                self._parts[model.name.removesuffix("Model"), key, why] = None
+                self._parts[model.name.removesuffix("Model"), key, reason] = None
 
     def _refuse(self, refused: Refused, show_card: Callable[[Bundle], None]) -> None:
-        """Show one card in a session for each module and target, and no flood of cards.
+        """Show a card about a refusal: in a session one for each target and widget module.
 
-        Where text alone is shown, there is one for all widgets.
+        If the policy shows text only (``display``), one card stands for all widgets.
         """
         is_text = self._is_text and refused.target == WIDGET
-        once = Refused(refused.target, "" if is_text else refused.module)
-        if once in self._refused or self._cards >= MAX_CARDS or len(self._refused) >= MAX_SAID:
+        topic = Refused(refused.target, "" if is_text else refused.module)
+        if topic in self._refused or self._cards >= MAX_CARDS or len(self._refused) >= MAX_SAID:
             return
-        self._refused.add(once)
+        self._refused.add(topic)
         self._cards += 1
         name = self._policy_name
         if is_text:
             card = outcomes.widgets_as_text(policy_name=name)
         elif refused.target == WIDGET:
-            known = refused.module in self._modules
+            is_listed = refused.module in self._modules
             card = outcomes.refused_widget(
-                refused.module, refused.model, policy_name=name, file=self._file, known=known
+                refused.module, refused.model, policy_name=name, file=self._file, known=is_listed
             )
         else:
             card = outcomes.refused_comm(refused.target, policy_name=name, file=self._file)
         show_card(card)
 
 
-def _weight(value: Any, depth: int = 8) -> int:
-    """Return how much text there was to clean, of which nothing may be left to count."""
+def _text_size(value: Any, depth: int = 8) -> int:
+    """Return how many characters of text a message has.
+
+    The quota counts them even if cleaning leaves none: cleaning takes as long.
+    """
     if isinstance(value, str):
         return len(value)
     if not depth or not isinstance(value, dict | list):
         return 0
     items = value.values() if isinstance(value, dict) else value
-    return sum(_weight(item, depth - 1) for item in items)
+    return sum(_text_size(item, depth - 1) for item in items)
 
 
 def _size(passed: Passed) -> int:
@@ -202,5 +226,5 @@ def _size(passed: Passed) -> int:
 
 
 def _buffers_size(buffers: Sequence[bytes]) -> int:
-    """Return how many bytes buffers count as: each is a part of the message, an empty one too."""
+    """Return how many bytes buffers count as: an empty one costs a part of the message too."""
     return sum(max(len(buffer), LEAST) for buffer in buffers)

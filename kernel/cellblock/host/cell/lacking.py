@@ -1,4 +1,4 @@
-"""In words: what a session lacks after a copy of its guest has taken over."""
+"""``lacking``: says what a session lacks after a copy of its guest has taken over."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import Restored
 
 
-#: A thread's name as Python makes it, ``Thread-1 (work)``, or a word. A cell chooses it, so what
-#: could be read as a sentence of the card's is not repeated.
+#: A thread's name that a card repeats: as Python makes it, ``Thread-1 (work)``, or one word. Cells
+#: choose the names, and a longer one could pass as a sentence of the card's.
 _THREAD: Final = re.compile(r"[\w.-]{1,40}(?: \([\w.<>-]{1,40}\))?")
 
 
 def lacking(restored: Restored) -> tuple[str, ...]:
-    """Name what a snapshot that took over does not have."""
-    said = []
+    """Return a phrase for each thing that a copy which took over does not have."""
+    phrases = []
     if restored.threads:
         names = ", ".join(name for name in restored.threads if _THREAD.fullmatch(name))
-        named = f" ({names})" if names else ""
-        said.append(f"{_count(len(restored.threads), 'running thread')}{named}")
+        listed = f" ({names})" if names else ""
+        phrases.append(f"{_count(len(restored.threads), 'running thread')}{listed}")
     if restored.tasks:
-        said.append(_count(restored.tasks, "running task"))
+        phrases.append(_count(restored.tasks, "running task"))
     if restored.files:
-        said.append(f"the contents of {_count(restored.files, 'open file')}")
+        phrases.append(f"the contents of {_count(restored.files, 'open file')}")
     if restored.connections:
-        said.append(_count(restored.connections, "network connection"))
+        phrases.append(_count(restored.connections, "network connection"))
     if restored.emptied:
-        said.append("the files in /dev/shm")
+        phrases.append("the files in /dev/shm")
     if restored.missed:
-        said.append(f"what {_cells(restored.missed)} did: run them again")
+        phrases.append(f"what {_cells(restored.missed)} did: run them again")
     if restored.again:
-        said.append(f"{_cells(restored.again)}, which had just ended and was run again")
-    return tuple(said)
+        phrases.append(f"{_cells(restored.again)}, which had just ended and was run again")
+    return tuple(phrases)
 
 
 def _count(number: int, what: str) -> str:

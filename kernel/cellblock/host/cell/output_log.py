@@ -1,8 +1,16 @@
-"""The full text of cells that overflowed: in files of the host's, up to a cap, for ``%output``.
+"""``OutputLog``: keeps the whole text of cells that showed too much, for ``%output``.
 
-A cell's text is gathered in memory and costs nothing else, until some of it is left out; then it
-is written, from its beginning. A disk that can't be written costs what would be on it, nothing
-else.
+``Outputs`` adds all cleaned text here, for each kind (stdout, stderr, displays) of each cell:
+
+    gathered ── overflowed, or more than MEMORY ──► written to a file ── half the cap ──► full
+       │
+       └── the cell ended and all was shown ──► forgotten
+
+A cell that shows everything costs no file, and no copy of its text. When the cap is reached, the
+oldest cells are forgotten. If the disk can't be written, only the text is lost, and ``%output``
+says so.
+
+The second half answers ``%output``, and says in the line about a gap how to read what is missing.
 """
 
 from __future__ import annotations
@@ -27,40 +35,49 @@ if TYPE_CHECKING:
     from cellblock.render.cards import Bundle
 
 
-#: Bytes of one stream that are gathered before anything overflows: what most policies show. More,
-#: which takes a cap that is larger, is written ahead.
+#: Bytes of one stream that are gathered in memory. Most policies show no more than this; under
+#: others the text is written to its file from here on, even if nothing is left out so far.
 MEMORY: Final = 8 << 20
-#: Bytes written at once, from then on.
+#: Bytes of an overflowed stream that are gathered before they are written.
 _BLOCK: Final = 64 << 10
-#: Bytes of a page, in a notebook and for a language model, and how far its end may lie behind that,
-#: to be the end of a line.
-PAGE, SHORT_PAGE = 32 << 10, 5 << 10
+#: Bytes of a page in a notebook.
+PAGE = 32 << 10
+#: Bytes of a page for a language model.
+SHORT_PAGE = 5 << 10
+#: Bytes by which a page may be longer, so that it ends with a line.
 _LINE: Final = 4 << 10
 _NO_LIMIT: Final = 1 << 60
-#: Bytes in which the first line is looked for that a reply lacks.
+#: Bytes at a text's beginning in which ``page_at`` looks for a line.
 _BEGINNING: Final = 1 << 20
-#: The upper bits of a byte of UTF-8 that is not a letter's first.
+#: The upper two bits of a byte of UTF-8 that continues a character.
 _CONTINUATION: Final = 0b10
 
 
 class Text(Struct, eq=False):
-    """What is kept of one cell's stdout, stderr or displays; ``size`` is what is on disk."""
+    """The kept text of one cell's stdout, stderr or displays."""
 
+    #: The cell's execution count.
     cell: int
     kind: Kind
+    #: Makes the file's name unique: two requests may have the same count.
     serial: int
+    #: Bytes in the file.
     size: int = 0
-    #: Whether some of it was left out of what was shown.
+    #: Whether the cell did not show all of it, so that it must be kept.
     over: bool = False
-    #: Whether no more is taken.
+    #: Whether no more text is taken.
     full: bool = False
-    #: Whether something is missing at the end, and why if not for the cap.
+    #: Whether text is missing at the end.
     cut: bool = False
+    #: Why it is missing, if not for the cap: the disk's error.
     failure: str = ""
+    #: The file while it is open for writing.
     fd: int | None = None
-    #: What is gathered, which is what was shown and no copy, and the bytes that it takes.
+    #: Text that is not yet in the file. These are the strings that were shown, not copies.
     pending: list[str] = field(default_factory=list)
+    #: Bytes of memory that ``pending`` takes.
     gathered: int = 0
+    #: Value of ``gathered`` beyond which ``pending`` is written.
     mark: int = MEMORY
 
     @property
@@ -85,51 +102,56 @@ class Page(Struct, frozen=True):
 
 
 class OutputLog:
-    """What one kernel keeps, within ``cap`` bytes; None is no limit, 0 keeps nothing.
+    """The texts that one kernel keeps, in a folder of its own below ``parent``.
 
-    One cell gets half of the cap: its beginning. It is read in pages of about ``page`` bytes.
+    ``cap`` bounds the bytes on disk: None is no limit, 0 keeps nothing. One cell may use half of
+    it, for the beginning of its output. Texts are read in pages of about ``page`` bytes.
     """
 
     def __init__(self, parent: Path, cap: int | None, page: int = PAGE) -> None:
-        self._parent, self._folder = parent, OwnFolder(parent)
-        self._cap, self._page = _NO_LIMIT if cap is None else cap, page
+        self._parent = parent
+        self._folder = OwnFolder(parent)
+        self._cap = _NO_LIMIT if cap is None else cap
+        self._page = page
+        #: The texts that have a file, oldest first.
         self._texts: list[Text] = []
-        self._now: dict[Kind, Text] = {}
+        #: The texts of the cell that came last.
+        self._current: dict[Kind, Text] = {}
         self._cell = self._serial = 0
 
     def limit(self, cap: int | None) -> None:
-        """Keep no more than this from now on, of what there is, too."""
+        """Set another cap, and forget the oldest cells until it holds."""
         self._cap = _NO_LIMIT if cap is None else cap
         self._make_room(0)
 
     def nothing(self) -> OutputLog:
-        """Return one that keeps nothing, for what is shown beside the cells that this one has."""
+        """Return a log that keeps nothing, for a subshell."""
         return OutputLog(self._parent, 0)
 
     # --- the running cell ---------------------------------------------------------------------
 
     def begin(self, cell: int) -> None:
-        """Keep what comes under this cell's number."""
-        if self._now:
+        """Keep text under this execution count from now on; forget what did not overflow before."""
+        if self._current:
             self.settle()
-            for text in self._now.values():
+            for text in self._current.values():
                 if not text.over:
                     self._forget(text)
-            self._now = {}
+            self._current = {}
         self._cell = cell
 
     def full(self, kind: Kind) -> bool:
-        """Return whether no more of this kind is taken."""
-        return not self._cap or (kind in self._now and self._now[kind].full)
+        """Return whether no more text of this kind is taken from the current cell."""
+        return not self._cap or (kind in self._current and self._current[kind].full)
 
     def add(self, kind: Kind, content: str) -> None:
-        """Take cleaned text."""
-        text = self._now.get(kind)
+        """Add cleaned text of the current cell."""
+        text = self._current.get(kind)
         if text is None:
             if not self._cap:
                 return
             self._serial += 1
-            text = self._now[kind] = Text(self._cell, kind, self._serial)
+            text = self._current[kind] = Text(self._cell, kind, self._serial)
         if not text.full:
             text.pending.append(content)
             text.gathered += getsizeof(content)
@@ -137,66 +159,70 @@ class OutputLog:
                 self._write(text)
 
     def overflowed(self, kind: Kind) -> None:
-        """Record that this kind's text is not shown whole."""
-        text = self._now.get(kind)
+        """Note that the current cell's text of this kind is not shown whole: it must be kept."""
+        text = self._current.get(kind)
         if text is not None and not text.over:
-            text.over, text.mark = True, _BLOCK
-            for earlier in self._texts.copy():  # another request with the same number
+            text.over = True
+            text.mark = _BLOCK
+            # ``%output`` finds texts by the execution count: a newer one replaces an older.
+            for earlier in self._texts.copy():
                 if earlier is not text and (earlier.cell, earlier.kind) == (text.cell, text.kind):
                     self._forget(earlier)
             self._write(text)
 
     def keep(self) -> None:
-        """Record that who reads the cell that has ended is shown no text of it whole."""
-        for kind in self._now:
+        """Keep all text of the cell that has ended: its reader is shown a cut version (MCP)."""
+        for kind in self._current:
             self.overflowed(kind)
         self.settle()
 
     def kept_now(self) -> list[Text]:
-        """Return what can be read of the cell that came last, in the order of ``%output``."""
-        mine = [text for text in self.texts() if self._now.get(text.kind) is text]
-        return sorted(mine, key=lambda text: _KINDS.index(text.kind))
+        """Return the readable texts of the cell that came last, in the order of ``%output``."""
+        current = [text for text in self.texts() if self._current.get(text.kind) is text]
+        return sorted(current, key=lambda text: _KINDS.index(text.kind))
 
     def settle(self) -> None:
-        """Write what is gathered of texts that overflowed, and close their files."""
-        for text in self._now.values():
+        """Write the pending text of kinds that overflowed, and close the files."""
+        for text in self._current.values():
             if text.over:
                 self._write(text)
             text.close()
 
     def state(self, kind: Kind) -> Text | None:
-        """Return what is kept of the running cell, after ``settle``."""
-        return self._now.get(kind)
+        """Return the current cell's text of this kind; its ``size`` holds after ``settle``."""
+        return self._current.get(kind)
 
     # --- files --------------------------------------------------------------------------------
 
     def _write(self, text: Text) -> None:
-        """Write what is gathered, as far as there is room."""
-        mine = sum(t.size for t in self._now.values())
+        """Write the pending text, as far as the cell's half of the cap has room."""
+        used = sum(t.size for t in self._current.values())
         pending = "".join(text.pending).encode("utf-8", "replace")
-        text.pending, text.gathered = [], 0
-        data = memoryview(pending)[: max(0, self._cap // 2 - mine)]
+        text.pending = []
+        text.gathered = 0
+        data = memoryview(pending)[: max(0, self._cap // 2 - used)]
         text.cut |= len(data) < len(pending)
         text.full = text.cut
         self._make_room(len(data))
         try:
-            if data and text.fd is None and text.size:  # written before, then settled
+            if data and text.fd is None and text.size:
+                # ``settle`` closed the file, and then the cell wrote more.
                 text.fd = self._folder.append(text.name)
             elif data and text.fd is None:
                 text.fd = self._folder.create(text.name)
                 self._texts.append(text)
             while data and text.fd is not None:
-                done = os.write(text.fd, data)
-                text.size += done
-                data = data[done:]
+                written = os.write(text.fd, data)
+                text.size += written
+                data = data[written:]
         except OSError as exc:
             text.failure = exc.strerror or str(exc)
             text.full = text.cut = True
 
     def _make_room(self, size: int) -> None:
-        """Forget the oldest cells until ``size`` more bytes are within the cap."""
+        """Forget the oldest texts, but for the current cell's, until ``size`` more bytes fit."""
         while self._texts and sum(t.size for t in self._texts) + size > self._cap:
-            oldest = next((t for t in self._texts if self._now.get(t.kind) is not t), None)
+            oldest = next((t for t in self._texts if self._current.get(t.kind) is not t), None)
             if oldest is None:
                 return
             self._forget(oldest)
@@ -208,24 +234,29 @@ class OutputLog:
             self._folder.remove(text.name)
 
     def sweep(self) -> None:
-        """Remove what kernels left that were killed."""
+        """Remove the folders of kernels that were killed."""
         self._folder.sweep()
 
     def close(self) -> None:
-        """Remove everything."""
-        for text in self._now.values():
+        """Close and remove all files."""
+        for text in self._current.values():
             text.close()
-        self._now, self._texts = {}, []
+        self._current = {}
+        self._texts = []
         self._folder.close()
 
     # --- reading ------------------------------------------------------------------------------
 
     def texts(self) -> list[Text]:
-        """Return what can be read, in the order in which it came."""
+        """Return the texts that can be read, oldest first."""
         return [text for text in self._texts if text.over and text.size]
 
     def page(self, text: Text, number: int) -> Page:
-        """Return a page, the last for 0. Raises OSError, and IndexError for one that is not."""
+        """Return a page by its number, or the last page for 0.
+
+        Raises OSError if the file can't be read, and IndexError with the number of pages if there
+        is no such page.
+        """
         with closing(self._folder.read(text.name)) as fd:
             count = _pages(fd, text.size, self._page)
             number = number or count
@@ -236,10 +267,11 @@ class OutputLog:
         return Page(text, number, count, content)
 
     def page_at(self, text: Text, lines: int, inside: int) -> Page | None:
-        """Return the page that has the place so many lines on, and bytes in the line.
+        """Return the page with the place that is ``lines`` lines and then ``inside`` bytes on.
 
-        None where that can't be told: bytes of a line with colours or redraws are others than those
-        that are shown, and only the beginning of a text is looked at. Raises OSError.
+        The place is where the text that was shown ends. Return None if that can't be told: only the
+        first ``_BEGINNING`` bytes are read, and a line with colours or redraws was shown with other
+        bytes than it has here. Raises OSError.
         """
         with closing(self._folder.read(text.name)) as fd:
             beginning = os.pread(fd, _BEGINNING, 0)
@@ -248,7 +280,8 @@ class OutputLog:
                 at = beginning.find(b"\n", at) + 1
                 if not at:
                     return None
-            start, at = at, at + inside
+            start = at
+            at = at + inside
             if any(char in beginning[start:at] for char in b"\b\r\x1b"):
                 return None
             number = at // self._page + 1
@@ -259,14 +292,18 @@ class OutputLog:
 
 
 def _pages(fd: int, size: int, page: int) -> int:
+    """Return how many pages a text of ``size`` bytes has."""
     count = max(1, -(-size // page))
     while count > 1 and _boundary(fd, (count - 1) * page, size) >= size:
-        count -= 1  # the line at whose end it would begin is the last
+        count -= 1  # the page before is longer, to end with a line, and has all that is left
     return count
 
 
 def _boundary(fd: int, at: int, size: int) -> int:
-    """Return where a page of about ``at`` bytes ends: with a line nearby, or between letters."""
+    """Return where the page ends that would end at ``at``, in bytes.
+
+    That is the end of the line, if it is less than ``_LINE`` bytes on, or else between characters.
+    """
     if at <= 0 or at >= size:
         return min(max(at, 0), size)
     ahead = os.pread(fd, min(_LINE, size - at), at)
@@ -276,7 +313,7 @@ def _boundary(fd: int, at: int, size: int) -> int:
     return at + next((i for i, byte in enumerate(ahead) if byte >> 6 != _CONTINUATION), 0)
 
 
-# --- ``%output``: what it asks for, and the card that answers ------------------------------------
+# --- ``%output``: its argument, and the card that it shows ---------------------------------------
 
 _KINDS: Final = ("stdout", "stderr", "display")
 _USAGE: Final = (
@@ -284,17 +321,20 @@ _USAGE: Final = (
     "%output 7 last others, %output 7 stderr another stream."
 )
 _MAX_DIGITS: Final = 9
-#: Cells that are named where nothing is kept of the one that was asked for.
+#: Cells that a card lists if nothing is kept of the cell that was asked for.
 _MAX_NAMED: Final = 10
 
 
 def _query(argument: str) -> tuple[int, str | None, int] | None:
-    """Return the cell's number, the stream if one is named, and the page, 0 for the last.
+    """Parse the argument of ``%output``: a cell, then a stream or a page or both, in any order.
 
-    Each may be named once, the cell first; None for what is no query.
+    Return the cell's execution count, the stream or None, and the page's number (0 is the last).
+    Return None if the argument is none of these.
     """
     first, *others = argument.split()
-    cell, kind, page = _number(first), None, None
+    cell = _number(first)
+    kind = None
+    page = None
     for word in others:
         if word in _KINDS and kind is None:
             kind = word
@@ -306,14 +346,15 @@ def _query(argument: str) -> tuple[int, str | None, int] | None:
 
 
 def _number(word: str) -> int | None:
-    known = word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS
-    return int(word) if known else None
+    is_number = word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS
+    return int(word) if is_number else None
 
 
 def answer(kept: OutputLog, argument: str, *, of_tool: bool = False) -> Bundle:
-    """Return the card for ``%output argument``.
+    """Return the card for ``%output argument``: a page, or the list of texts without argument.
 
-    ``of_tool``: pages are named as arguments of the tool ``output``, for who has that.
+    With ``of_tool`` the card names other pages as arguments of MCP's tool ``output``, not as
+    ``%output`` lines.
     """
     row = _tools_row if of_tool else _row
     if not argument.strip():
@@ -325,6 +366,7 @@ def answer(kept: OutputLog, argument: str, *, of_tool: bool = False) -> Bundle:
 def _page_card(
     kept: OutputLog, row_of: Callable[[Text], KeptRow], cell: int, kind: str | None, number: int
 ) -> Bundle:
+    """Return the card with a page of a cell's text, or with why there is none."""
     texts = [t for t in kept.texts() if t.cell == cell and kind in (None, t.kind)]
     if not texts:
         what = f"{kind} of cell {cell}" if kind else f"cell {cell}"
@@ -342,7 +384,7 @@ def _page_card(
 
 
 def _cells(kept: OutputLog) -> str:
-    """Return which cells there is output of, to go on with a sentence."""
+    """Return the end of a sentence, with the cells that there is output of; empty if none."""
     cells = sorted({text.cell for text in kept.texts()})
     if not cells:
         return ""
@@ -361,10 +403,10 @@ def _tools_row(text: Text) -> KeptRow:
 
 
 def places(kept: OutputLog, gaps: Mapping[str, tuple[int, int]], *, of_tool: bool = False) -> str:
-    """Return where each text of the last cell is read, and how much is kept of one that is cut.
+    """Return how to read each text of the last cell, and how much is kept of a text that is cut.
 
-    ``gaps`` are where, in lines and bytes of a stream, that begins which was not shown: its page is
-    named.
+    ``gaps`` says where the part begins that was not shown of a stream: lines, then bytes in the
+    line. The page with that place is named.
     """
     row = _tools_row if of_tool else _row
     return "; ".join(
@@ -375,6 +417,7 @@ def places(kept: OutputLog, gaps: Mapping[str, tuple[int, int]], *, of_tool: boo
 
 
 def _first_page(kept: OutputLog, text: Text, row: KeptRow, gap: tuple[int, int] | None) -> str:
+    """Return the page where the missing part begins, in words; empty if that can't be told."""
     with contextlib.suppress(OSError):
         page = None if gap is None else kept.page_at(text, *gap)
         if page is not None and page.count > 1:
@@ -383,22 +426,23 @@ def _first_page(kept: OutputLog, text: Text, row: KeptRow, gap: tuple[int, int] 
 
 
 def _missing(text: Text) -> str:
+    """Return that only the beginning is kept, and why; empty for a whole text."""
     if not text.cut:
         return ""
     return f"its beginning: {text.failure}" if text.failure else "its beginning"
 
 
 def command(text: Text) -> str:
-    """Return the line that shows a text's first page."""
+    """Return the ``%output`` line that shows a text's first page."""
     return f"%output {text.cell}" if text.kind == "stdout" else f"%output {text.cell} {text.kind}"
 
 
 def remedy(text: Text | None) -> str:
-    """Return where to read what was left out, for the line that says how much that was."""
+    """Return the end of the line about a gap: how to read what was left out, or why it is lost."""
     if text is None:
         return ""
     if not text.size:
         return f". Not kept: {text.failure}" if text.failure else ""
-    said = f"Its first {text.size:,} bytes" if text.cut else "All of it"
-    why = f" ({text.failure})" if text.failure else ""
-    return f". {said}{why}: {command(text)}"
+    part = f"Its first {text.size:,} bytes" if text.cut else "All of it"
+    reason = f" ({text.failure})" if text.failure else ""
+    return f". {part}{reason}: {command(text)}"

@@ -1,4 +1,14 @@
-"""A guest's output on its way to whoever looks: through the gateway, within the quota."""
+"""``Outputs``: passes what a guest shows through the gateway and the quota to the publisher.
+
+Text and displays take one of two ways. Until a cell has used up its quota's head, each piece is
+cleaned and published at once. After that, pieces are held, the oldest dropped, and ``_settle``
+publishes those that are left when the cell ends, below a line that says how much is missing:
+
+    show ──┬── fits into the head ──► clean ──► publish
+           └── beyond ──► quota holds the newest ──► _settle: gap line, clean, publish
+
+``OutputLog`` gathers all of it, so ``%output`` can show what is missing.
+"""
 
 from __future__ import annotations
 
@@ -33,37 +43,41 @@ if TYPE_CHECKING:
 Shown = wire.Display | wire.Result
 #: Fields of the policy that decide about comms.
 _OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
-#: Cells whose tasks may still show something under them.
+#: Cells that are remembered because their tasks and threads may still show something.
 _MAX_PARENTS: Final = 100
-#: Stands where a line is cut.
+#: Marks a line that is cut.
 _CUT: Final = "…"
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
 
 class ShownCell(Protocol):
-    """The cell that shows something."""
+    """The part of a ``CellRun`` that ``Outputs`` needs."""
 
     request: ExecuteRequest
-    #: Its number in the audit log, and the front's.
+    #: The cell's number in the audit log.
     number: int
+    #: The cell's execution count, which front ends show.
     count: int
 
     @property
     def failed(self) -> bool:
-        """Whether it raised an exception that was shown."""
+        """Whether an exception of the cell was shown."""
 
     def error(self, message: wire.Error) -> None:
         """Publish an exception."""
 
 
 class Outputs:
-    """Shows outputs under the request that they belong to.
+    """The outputs of one shell. Shows each under the request that it belongs to.
 
-    What a guest shows between cells belongs to the cell, or comm message, that a guest was sent
-    last: never to a cell that was refused, which the host says everything of. What is beyond the
-    quota is held, and its end shown with the cell's. A subshell has its own, ``beside`` the
-    ``main`` shell's: they share the comms, and ``%output`` has the main shell's cells.
+    Two requests matter. ``_parent`` is the one that came last, and has the host's own cards and
+    notices. ``_sent`` is the one that the guest was sent last, and has what the guest shows. They
+    differ while a cell waits for an answer, and after a cell that was refused: such a cell shows
+    only what the host says about it.
+
+    A subshell has an object of its own, made by ``beside`` of the ``main`` shell's. They share the
+    comms and the table of sent cells. ``%output`` knows only the main shell's cells.
     """
 
     def __init__(
@@ -75,47 +89,57 @@ class Outputs:
         audit: Audit,
         main: Outputs | None = None,
     ) -> None:
-        self._publisher, self._views, self._brake = publisher, views, brake
-        self._audit, self._main = audit, main
-        #: What ``%output`` reads.
+        self._publisher = publisher
+        self._views = views
+        self._brake = brake
+        self._audit = audit
+        self._main = main
+        #: The log that ``%output`` reads.
         self.cells_kept: OutputLog = kept if main is None else main.cells_kept
         self._withheld = Withheld(audit)
-        self._kept, self._number = kept, 0
+        self._kept = kept
+        self._number = 0
+        #: The request that came last: a cell, or a comm message.
         self._parent: Parent | None = None
-        #: The request of the cell, or the comm message, that a guest was sent last.
+        #: The request that the guest was sent last.
         self._sent: Parent | None = None
-        #: Requests by the number of their cell, for what their tasks show later. Only cells that
-        #: the guest was sent are here, or a guest that it is a copy of: it may name any.
+        #: Requests of cells by their execution counts, for what their tasks show later. Only cells
+        #: that were sent to the guest, or to a guest that it is a copy of: the guest may name any.
         self.sent_cells: dict[int, Parent] = {} if main is None else main.sent_cells
+        #: The cell that runs; None between cells and while a comm message is handled.
         self._cell: ShownCell | None = None
         self._comms: CommTraffic | None = None
-        # Of the running cell, since ``begin``:
+        # Of the running cell, reset by ``begin``:
         self._quota = views.quota()
-        #: Our own cards.
+        #: The host's own cards, which are shown again if the cell clears its output.
         self._cards: list[dict[str, Any]] = []
-        #: What the last piece of a stream began and the next one may complete.
+        #: The beginning of an escape sequence or the like at which a piece of a stream was cut.
+        #: The next piece may complete it.
         self._cut: dict[Stream, str] = {}
-        #: Text that was shown last, and whether any had colours.
-        self._last, self._coloured = "", False
+        #: The text that was shown last. A notice begins on a new line if this does not end one.
+        self._last = ""
+        #: Whether any text had colours, which a notice must reset.
+        self._coloured = False
+        # Of the session:
         #: Ids of comms that are the host's own: no cell opens one.
         self.host_comms: set[str] = set() if main is None else main.host_comms
         #: Ids of widgets that links have named, under a wider policy too.
         self._linked = set[str]()
-        #: Libraries of figures, from the first one on.
+        #: The libraries that figures share; None until the first figure.
         self._libraries: SharedLibraries | None = None
 
     def beside(self) -> Outputs:
-        """Return what shows the outputs of a subshell."""
+        """Return the ``Outputs`` of a new subshell."""
         kept = self._kept.nothing()
         return Outputs(self._publisher, self._views, self._brake, kept, self._audit, self)
 
     @property
     def comms(self) -> CommTraffic:
-        """Comms, from the first message about one on: kernels start without them."""
+        """The comms. Made, and their module imported, at the first use: a start must be short."""
         if self._main is not None:
             return self._main.comms
         if self._comms is None:
-            from cellblock.host.cell.comms import CommTraffic  # noqa: PLC0415 - as said
+            from cellblock.host.cell.comms import CommTraffic  # noqa: PLC0415 - see the docstring
 
             policy = self._views.in_force
             self._comms = CommTraffic(
@@ -132,47 +156,65 @@ class Outputs:
 
     @property
     def open_comms(self) -> CommTraffic | None:
-        """Comms, if there was a message about one."""
+        """The comms if there was a message about one, or None."""
         return self._comms if self._main is None else self._main.open_comms
 
     def publish(self, kind: str, content: Any, metadata: Any = None) -> None:
-        """Show what is clean already, under the request that it belongs to."""
+        """Publish a message that is clean already, under the request that came last."""
         self._publisher.publish(kind, content, self._parent, metadata=metadata)
 
-    def _runs(self) -> bool:
-        """Whether what came last is with a guest: not if it is refused, or waits for an answer."""
+    def _is_sent(self) -> bool:
+        """Whether the guest was sent the last request: not if it was refused, or still waits."""
         return self._sent is self._parent
 
     def _is_earlier(self, number: int) -> bool:
-        """Whether this is the number of another cell than came last."""
+        """Whether output of the cell with this count belongs to another request than the last."""
         return self.sent_cells.get(number, self._sent) is not self._parent
 
     def _publish_under(self, number: int, kind: str, content: Any) -> None:
-        """Show what is clean already under the cell with this ``number``, if it is known."""
+        """Publish a clean message under the cell with this count, or under the request sent last.
+
+        The guest chooses the count: 0 and unknown counts mean the request sent last.
+        """
         self._publisher.publish(kind, content, self.sent_cells.get(number, self._sent))
 
     def narrowed(self, fields: Collection[str]) -> None:
-        """Show and keep what a narrower policy lets through; close comms that it decides about."""
+        """Apply a policy that was narrowed in these ``fields``.
+
+        Drops all comms if the policy's fields about comms are among them.
+        """
         self._kept.limit(self._views.kept_bytes())
         if not _OF_COMMS.isdisjoint(fields):
             self._comms = None
 
     def on_new_guest(self) -> None:
-        """Close all comms, and show nothing under earlier cells: a new guest knows of none."""
+        """Forget comms and earlier cells: a new guest has no comms open and runs no earlier cell.
+
+        Called by the front when a guest has reported its locks.
+        """
         self.sent_cells.clear()
         if self._comms is not None:
             self._comms.reset()
 
     def begin(self, parent: Parent, cell: ShownCell | None = None) -> None:
-        """Show what comes under ``parent``, with a fresh quota."""
+        """Show outputs under the request ``parent`` from now on, with a fresh quota.
+
+        ``cell`` is None for a comm message. First publishes what is still held of the request
+        before.
+        """
         self._settle()
         self._withheld.enter()
-        self._parent, self._cell = parent, cell
-        if cell is None:  # nobody judges a comm message
+        self._parent = parent
+        self._cell = cell
+        if cell is None:
+            # A comm message is sent to the guest at once: nobody is asked about it.
             self._sent = parent
         self._number = self._number if cell is None else cell.count
-        self._quota, self._cards = self._views.quota(), []
-        self._last, self._coloured, self._cut = "", False, {}
+        self._quota = self._views.quota()
+        self._cards = []
+        self._last = ""
+        self._coloured = False
+        self._cut = {}
         self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
@@ -180,19 +222,22 @@ class Outputs:
             self._begin_libraries()
 
     def on_sent(self) -> None:
-        """Show what comes from now on under the cell that came last: a guest was sent it."""
+        """Show the guest's outputs under the last request from now on, which was sent to the guest.
+
+        Remembers numbered cells, so that what their tasks show later appears under them.
+        """
         self._sent, cell = self._parent, self._cell
         if cell is None or self._parent is None or not cell.request.store_history:
-            return  # it has no number of its own
+            return  # without history a cell has no count of its own
         self.sent_cells.pop(cell.count, None)
         self.sent_cells[cell.count] = self._parent
         if len(self.sent_cells) > _MAX_PARENTS:
             del self.sent_cells[next(iter(self.sent_cells))]
 
     def end(self) -> dict[str, int]:
-        """Show the end of what the cell said, and what was left out of it.
+        """Publish the end of the cell's outputs, and put on the audit log what was left out.
 
-        Return the bytes that were left out, by their kind.
+        Return the bytes that were left out, by kind ("stdout", "stderr", "display").
         """
         if self._comms is not None:
             self._comms.end()
@@ -203,10 +248,13 @@ class Outputs:
             self.notice(f"left out {untaken:,} messages: a front end did not take them in time")
         return self._withheld.enter(number)
 
-    # --- what comes ---------------------------------------------------------------------------
+    # --- from the guest -----------------------------------------------------------------------
 
     def show(self, message: wire.FromGuest) -> None:
-        """Pass on one message, if there is still room for it."""
+        """Pass on one message from the guest, as far as quota and front ends have room.
+
+        While front ends do not read, everything but exceptions is dropped and counted.
+        """
         if not self._brake.admits() and not isinstance(message, wire.Error):
             self._withheld.messages += 1
             return
@@ -215,7 +263,7 @@ class Outputs:
                 self._text("stderr" if name == "stderr" else "stdout", text, number, late=late)
             case wire.Display():
                 self._bundle(message)
-            case wire.Result() if self._cell is not None and self._runs():
+            case wire.Result() if self._cell is not None and self._is_sent():
                 self._bundle(message)
             case wire.CommOut():
                 self.comms.from_guest(message, self._sent, self._quota, self._show_card)
@@ -223,34 +271,41 @@ class Outputs:
                 self._error(message)
             case wire.Show() | wire.NotThere():
                 self._answer(message)
-            case wire.Clear(wait=wait) if self._runs():
+            case wire.Clear(wait=wait) if self._is_sent():
                 if self._quota.clear(sum(map(json_size, self._cards)), wait=wait):
                     self._clear(wait=wait)
         self._brake.check()
 
     def tell(self, text: wire.Stream) -> None:
-        """Show text of the host's own under what came last, whether a guest was sent that or not.
+        """Show the host's own text under the last request, whether the guest was sent that or not.
 
-        As of packages that are installed before a first cell can be sent.
+        An example is the output of installing packages, which a first cell waits for.
         """
-        sent, self._sent = self._sent, self._parent
+        sent = self._sent
+        self._sent = self._parent
         try:
             self.show(text)
         finally:
             self._sent = sent
 
-    def _answer(self, asked: wire.Show | wire.NotThere) -> None:
-        """Show a table or a page of ours, or why something was not there, where there is room."""
-        if isinstance(asked, wire.NotThere):
+    def _answer(self, message: wire.Show | wire.NotThere) -> None:
+        """Show what a magic asks for, or why the policy hides what a cell looked for in vain.
+
+        Nothing is shown if the quota has no room, or if the policy was not behind it.
+        """
+        if isinstance(message, wire.NotThere):
             code = "" if self._cell is None else self._cell.request.code
-            line = self._views.missing_once(asked, code)
+            line = self._views.missing_once(message, code)
             if line and self._quota.admits(len(line)):
                 self.notice(line)
-        elif (bundle := self._views.answer(asked, self.cells_kept, self._quota)) is not None:
+        elif (bundle := self._views.answer(message, self.cells_kept, self._quota)) is not None:
             self._show_card(bundle)
 
     def _clear(self, *, wait: bool) -> None:
-        """Clear what was shown, but for our own cards: a denial can't be taken back."""
+        """Have front ends clear the cell's output; then show the host's own cards again.
+
+        A cell must not be able to remove a denial.
+        """
         self.publish("clear_output", {"wait": wait})
         if self._libraries is not None:
             self._libraries.forget()
@@ -259,13 +314,17 @@ class Outputs:
             self._show_card(bundle)
 
     def _error(self, message: wire.Error) -> None:
-        """Show an exception: a cell's first whatever it showed before, the next within bounds."""
-        cell = self._cell if self._runs() else None
-        first = cell is not None and not cell.failed
+        """Show an exception, within the quota.
+
+        A cell's first exception is shown in any case, below all that is held: it says why the cell
+        failed.
+        """
+        cell = self._cell if self._is_sent() else None
+        is_first = cell is not None and not cell.failed
         size = len(message.evalue) + sum(map(len, message.traceback))
-        if not self._quota.admits(size) and not first:
+        if not self._quota.admits(size) and not is_first:
             return
-        if first:
+        if is_first:
             self._settle()
         if cell is not None:
             cell.error(message)
@@ -274,14 +333,17 @@ class Outputs:
             self._publish_under(0, "error", error)
 
     def _text(self, kind: Stream, text: str, number: int, *, late: bool) -> None:
-        """Show text under the cell with this ``number``, within the quota of what runs now.
+        """Show text of a stream under the cell with this count, within the last request's quota.
 
-        What is ``late`` stands under the cell that runs, as under ipykernel, and says so.
+        Text of an earlier cell's thread (``late``) has no count. It is published under the cell
+        that runs, as by ipykernel, with metadata that says so.
         """
         quota = self._quota
         text, self._cut[kind] = split_tail(self._cut.get(kind, "") + text)
         if quota.holds(kind) and self._kept.full(kind):
-            quota.text(kind, text)  # cleaned when it is shown: of most of it nothing is
+            # Neither shown now nor kept: not worth cleaning, since most of it will be dropped.
+            # What is left is cleaned when it is shown.
+            quota.text(kind, text)
             return
         text = gateway.clean_stream(text)
         self._kept.add(kind, text)
@@ -296,10 +358,12 @@ class Outputs:
             self._kept.overflowed(kind)
 
     def _bundle(self, message: Shown) -> None:
-        """Show a display or a result, or hold it when the cell has shown enough."""
-        quota, name = self._quota, _id_of(message)
+        """Show a display or a result, or hold it if the quota's head has no room for it."""
+        quota = self._quota
+        name = _id_of(message)
         update = isinstance(message, wire.Display) and message.update
         quota.display_comes()
+        # Nothing is cleaned that can't be shown now: cleaning markup takes long.
         if not quota.holds("display") and not quota.full():
             content, size = self._clean(message, name)
             if quota.fits(size):
@@ -311,6 +375,7 @@ class Outputs:
                 self._publish_under(number, *published)
                 return
         size = sum(len(v) if isinstance(v, str | bytes) else 0 for v in message.data.values())
+        # A message that is larger than the tail is only counted.
         encoded = b"" if size > quota.display_room() else _encode(message)
         quota.hold(encoded, max(size, len(encoded)), name, update=update)
         if not self._kept.full("display"):
@@ -320,6 +385,7 @@ class Outputs:
                 self._kept.overflowed("display")
 
     def _begin_libraries(self) -> SharedLibraries:
+        """Tell ``SharedLibraries`` which cell runs, so that it knows which cell has a library."""
         if self._libraries is None:
             self._libraries = gateway.shared_libraries()
         if self._cell is None:
@@ -329,24 +395,30 @@ class Outputs:
         return self._libraries
 
     def _with_library(self, content: dict[str, Any], number: int, *, update: bool) -> None:
-        """Add the library that a figure needs, unless another output of the notebook has it."""
+        """Add the library that a figure needs, unless another output of the notebook has it.
+
+        ``number`` is the execution count that the display names.
+        """
         frame = content["data"].get("text/html")
         if not isinstance(frame, Frame):
             return
         libraries = self._libraries or self._begin_libraries()
-        # What a widget captures, or a task shows under an earlier cell, is in no output of this.
+        # Later figures may rely on this one's library only if it is among the outputs of the cell
+        # that runs. A figure that a widget captures, or that a task shows under an earlier cell,
+        # is not.
         comms = self.open_comms
         captured = comms is not None and comms.captures
         here = not update and not captured and not self._is_earlier(number)
         content["data"]["text/html"] = libraries.complete(frame, here=here)
 
     def _clean(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
-        """Return data and metadata of a bundle, cleaned, and what they count as.
+        """Return data and metadata of a bundle, cleaned, and the bytes that they count as.
 
-        That is their size with the id ``name``, or what was to be sanitised, which takes as long
-        whatever is left of it.
+        These are the bytes that are left, or the bytes of markup that came, if those are more:
+        sanitising takes as long if nothing is left. The id ``name`` counts too.
         """
-        show, comms = self._views.show, self.open_comms
+        show = self._views.show
+        comms = self.open_comms
         data = show(message.data) if comms is None else comms.bundle(message.data, show)
         self._withheld.of_bundle(message.data, data)
         metadata = gateway.clean_metadata(message.metadata)
@@ -358,17 +430,17 @@ class Outputs:
     def _finished(
         self, message: Shown, content: dict[str, Any], name: str | None, *, update: bool
     ) -> tuple[str, dict[str, Any]]:
-        """Return what is published: a message's type and its whole content."""
+        """Return the type and the whole content of the message to publish."""
         if isinstance(message, wire.Result):
             count = self._number if self._cell is None else self._cell.count
             return "execute_result", content | {"execution_count": count}
         content["transient"] = {} if name is None else {"display_id": name}
         return "update_display_data" if update else "display_data", content
 
-    # --- what is held -------------------------------------------------------------------------
+    # --- held outputs -------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Show what is held, each kind below a line that says how much of it is left out."""
+        """Publish what is held, each kind below a line that says how much of it is left out."""
         quota = self._quota
         if quota.calm():
             return
@@ -389,7 +461,10 @@ class Outputs:
             self._publish_held(name, content, "")
 
     def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
-        """Return a display that was held as it is published, or None if there is no room."""
+        """Return the type and content of a display that was held; None if it does not fit.
+
+        Its size is known only now that it is cleaned.
+        """
         message = _decode(held.message)
         name = _id_of(message)
         content, size = self._clean(message, name)
@@ -398,15 +473,16 @@ class Outputs:
         self._with_library(content, 0, update=held.update)
         return self._finished(message, content, name, update=held.update)
 
-    def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
+    def _publish_held(self, kind: str, content: dict[str, Any], text: str) -> None:
+        """Publish one held message, ``text`` if it is a stream's, unless front ends are behind."""
         if self._brake.admits():
             self._last = text
-            self._publish_under(0, name, content)
+            self._publish_under(0, kind, content)
         else:
             self._withheld.messages += 1
 
     def _left_out(self, kind: Kind, size: int) -> str:
-        """Count what is left out; return how much that is, and how to read it."""
+        """Count bytes as withheld; return a sentence with how many and how to read them."""
         self._withheld.size(kind, size)
         cap = f"{kind}_max_bytes is {self._quota.cap(kind):,}"
         where = "" if kind == "display" else f" of {kind} here"
@@ -414,33 +490,40 @@ class Outputs:
         return f"left out {count(size, 'byte')}{where}: {cap}{remedy}"
 
     def _mark_gap(self, kind: Stream, end: EndOfText) -> None:
-        """Say in a stream what is left out of it there, on a line of its own.
+        """Say in a stream what is left out there, on a line of its own.
 
-        Whoever reads that stream alone, as a result has it, sees where the gap is. Dots mark a line
-        that is cut there: what is left of it would read as a line that was printed.
+        The line is in the stream itself, so that a reader of only this stream, as in a ``Result``,
+        sees where the gap is. Dots mark a line that is cut there. Without them its rest would read
+        like a line that the cell printed.
         """
         start = "\x1b[0m" if self._coloured else ""
         before = f"{_CUT}\n" if end.cut_before else ""
         behind = _CUT if end.cut_behind else ""
-        said = self._left_out(kind, end.left_out)
+        sentence = self._left_out(kind, end.left_out)
         self._last = behind
-        text = f"{start}{before}{Heading.NOTICE} {said}]\n{behind}"
+        text = f"{start}{before}{Heading.NOTICE} {sentence}]\n{behind}"
         content = {"name": kind, "text": text}
         self._publisher.publish("stream", content, self._parent, metadata=GAP)
 
-    # --- what we say --------------------------------------------------------------------------
+    # --- the host's own cards and notices -----------------------------------------------------
 
     def notice(self, what: str) -> None:
-        """Say something of our own, on a line of its own and in no colour of the cell's."""
+        """Show the host's own words in stderr, on a line of their own, without the cell's colours.
+
+        They appear under the request that came last, as cards do.
+        """
         start = "\x1b[0m" if self._coloured else ""
         if self._last and not self._last.endswith("\n"):
             start += "\n"
         self._last = ""
         text = f"{start}{Heading.NOTICE} {what}]\n"
-        self._say("stream", {"name": "stderr", "text": text})
+        self._publish_own("stream", {"name": "stderr", "text": text})
 
     def card(self, bundle: dict[str, Any]) -> None:
-        """Show one of our own bundles where the user looks, whatever a cell captures."""
+        """Show one of the host's own bundles below the cell, even if a widget captures outputs.
+
+        Shows what is held first. If the cell clears its output later, the card is shown again.
+        """
         self._settle()
         if (comms := self.open_comms) is not None:
             comms.release(self._parent)
@@ -448,13 +531,13 @@ class Outputs:
         self._show_card(bundle)
 
     def _show_card(self, bundle: dict[str, Any]) -> None:
-        self._say("display_data", {"data": bundle, "metadata": {}, "transient": {}})
+        self._publish_own("display_data", {"data": bundle, "metadata": {}, "transient": {}})
 
-    def _say(self, kind: str, content: Any) -> None:
+    def _publish_own(self, kind: str, content: Any) -> None:
         self._publisher.publish(kind, content, self._parent, metadata=BY_HOST)
 
 
 def _id_of(message: Shown) -> str | None:
-    """Return the id, cleaned, under which a display is updated."""
+    """Return the cleaned id by which a display can be updated; None if it has none."""
     name = None if isinstance(message, wire.Result) else message.display_id
     return gateway.clean_name(name) if name is not None else None

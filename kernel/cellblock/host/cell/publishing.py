@@ -1,4 +1,4 @@
-"""What cells' output is shown by: Protocols that fronts implement."""
+"""Protocols that fronts implement, by which ``Outputs`` shows what cells output."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class Parent(Protocol):
-    """What outputs belong to: a request."""
+    """The request that outputs belong to."""
 
     @property
     def header(self) -> Mapping[str, Any]:
-        """Its header; ``msg_id`` tells it from all others."""
+        """The request's header; its ``msg_id`` is unique."""
 
 
 class Publisher(Protocol):
-    """Takes what is shown: a message type of Jupyter's and its content."""
+    """Takes each output as the type and content of a Jupyter message."""
 
     def publish(
         self,
@@ -28,14 +28,17 @@ class Publisher(Protocol):
         buffers: Sequence[bytes] = (),
         metadata: Any = None,
     ) -> None:
-        """Show it to whoever looks."""
+        """Show a message of type ``kind`` under the request ``parent``.
+
+        The content is clean and within the quota.
+        """
 
 
 class FlowControl(Protocol):
-    """Holds up a guest whose output nobody takes."""
+    """Makes the guest wait when front ends do not read its outputs (ADR 0075)."""
 
     def admits(self) -> bool:
-        """Return whether output may still be published."""
+        """Return whether outputs may still be published."""
 
     def check(self) -> None:
-        """Check whether too much waits; called after every message of the guest's."""
+        """Stop reading from the guest if too much waits. Called after each of its messages."""

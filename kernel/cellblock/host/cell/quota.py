@@ -1,7 +1,13 @@
-"""How much one cell may show: bytes per stream and of displays, counted where they pass.
+"""``Quota``: how many bytes of each stream, and of displays, one cell may show.
 
-What comes first is shown at once, the head. Of what is beyond, the last is held, the tail, to be
-shown when the cell ends; the two are within the cap.
+Called by ``Outputs``, which has one quota for each cell. Of each kind of output a cell shows
+
+    head ── left out ── tail
+    └──── cap ─────────────┘   (head and tail together)
+
+The head is shown at once. When it is full, outputs are held, and the oldest dropped, so that the
+newest, the tail, can be shown when the cell ends. Text is cut anywhere; a display is shown whole or
+not at all. A kind without a cap is always shown at once.
 """
 
 from __future__ import annotations
@@ -22,16 +28,18 @@ Stream = Literal["stdout", "stderr"]
 STREAMS: Final[tuple[Stream, ...]] = ("stdout", "stderr")
 #: Bytes that a message costs a front end, whatever is in it.
 LEAST: Final = 200
-#: Bytes that a piece of text counts as at least; less, because honest cells flush every line.
+#: Bytes that a piece of text counts as at least: fewer, since honest cells flush every line.
 LEAST_TEXT: Final = 64
-#: A cell that had this many times its cap left out shows no more displays, even what would fit.
+#: After so many times its cap was left out, a cell shows no more displays, even small ones.
 FLOOD: Final = 8
-#: A tail has this share of its cap, and so many bytes at most.
+#: The tail is one part in so many of its cap.
 SHARE: Final = 8
+#: Bytes of the tail at most.
 MOST_TAIL: Final[dict[Kind, int]] = {"stdout": 64 << 10, "stderr": 64 << 10, "display": 4 << 20}
-#: Pieces of text shorter than this are joined to the one before: few bytes in many pieces are dear.
+#: A piece of text is joined to the one before if that has fewer characters than this: many small
+#: pieces take much more memory than their bytes.
 _SHORT: Final = 1 << 10
-#: Names of displays whose first showing was left out, so that an update has to show them.
+#: Ids that are remembered of displays that were left out: their next update must show them anew.
 _MAX_LOST: Final = 1_000
 
 
@@ -56,9 +64,10 @@ def _last_bytes(text: str, size: int) -> str:
 
 
 def _whole_lines(meter: _Meter, text: str) -> str:
-    """Return the beginning of a text that ends with a line, if that costs less than half a head.
+    """Return the beginning of a text up to the end of a line, if that loses less than half a head.
 
-    Half an escape sequence would swallow the start of what is said next.
+    Otherwise return the text without an escape sequence that is cut off at its end, which would
+    swallow the beginning of the line that follows, about what is left out.
     """
     end = text.rfind("\n") + 1
     if (end or not meter.within_line) and 2 * _byte_size(text[end:]) < meter.head:
@@ -68,7 +77,7 @@ def _whole_lines(meter: _Meter, text: str) -> str:
 
 
 class TextTail:
-    """The last ``room`` bytes of a text, held in less than twice as many."""
+    """The last ``room`` bytes of a text, held in pieces that have less than twice as many bytes."""
 
     __slots__ = ("_begins_line", "_pieces", "_room", "_size", "added", "lost")
 
@@ -76,10 +85,11 @@ class TextTail:
         self._room = room
         self._pieces: deque[str] = deque()
         self._size = 0
-        #: Whether what is held begins with a line, not within one.
+        #: Whether the held text begins at the beginning of a line.
         self._begins_line = True
-        #: Bytes that came, and whether any of them are gone.
+        #: Bytes of all text that was added.
         self.added = 0
+        #: Whether any of them have been dropped, or will be when the text is cut to ``room``.
         self.lost = False
 
     def add(self, text: str) -> None:
@@ -88,7 +98,8 @@ class TextTail:
         self.added += size
         if size > self._room:
             self.clear()
-            whole, text = text, _last_bytes(text, self._room)
+            whole = text
+            text = _last_bytes(text, self._room)
             self._begins_line = whole.removesuffix(text).endswith("\n")
             size = _byte_size(text)
             self.lost = True
@@ -110,13 +121,15 @@ class TextTail:
         self._begins_line = True
 
     def text(self, clean: Callable[[str], str]) -> tuple[str, bool]:
-        """Return what is held, cleaned, and whether it begins within a line.
+        """Return the held text, cleaned and cut to ``room``, and whether it begins within a line.
 
-        It begins with a line where something went before and that costs less than half.
+        If it would, it is cut further to the beginning of a line, unless that loses half of it.
         """
-        text, begins_line = clean("".join(self._pieces)), self._begins_line
+        text = clean("".join(self._pieces))
+        begins_line = self._begins_line
         if _byte_size(text) > self._room:
-            whole, text = text, _last_bytes(text, self._room)
+            whole = text
+            text = _last_bytes(text, self._room)
             begins_line = whole.removesuffix(text).endswith("\n")
         if begins_line or not text:
             return text, False
@@ -125,36 +138,38 @@ class TextTail:
 
 
 class Held(Struct, frozen=True):
-    """A display that is held: its message as bytes, and whether it replaces one that is shown."""
+    """A held display: its message as bytes, and whether it updates a display that is shown."""
 
     message: bytes
     update: bool
 
     @property
     def size(self) -> int:
-        """Bytes that it counts as."""
+        """Bytes that the display counts as."""
         return max(LEAST, len(self.message))
 
 
 class DisplayTail:
-    """The last displays that fit into ``room`` bytes. An update takes the place of what it updates.
+    """The last displays that fit into ``room`` bytes.
 
-    A display that is shown by an update alone is still shown: an update of what was left out
-    becomes a display.
+    An update replaces the held display that it updates. An update of a display that was left out
+    becomes a display itself, since front ends ignore updates of displays that they do not have.
     """
 
     __slots__ = ("_held", "_lost", "_room", "_size", "dropped")
 
     def __init__(self, room: int) -> None:
         self._room = room
+        #: By id, or by a number of their own for displays without one; oldest first.
         self._held: dict[str | int, Held] = {}
+        #: Ids of displays that were left out, of which no update was shown either.
         self._lost: dict[str, None] = {}
         self._size = 0
-        #: Bytes that are gone, but for those of updates that a later one replaced.
+        #: Bytes that were left out. A held display that an update replaces does not count.
         self.dropped = 0
 
     def add(self, message: bytes, name: str | None, *, update: bool) -> bool:
-        """Hold a message; return whether it fits at all."""
+        """Hold a display's message, dropping the oldest; return False if it alone is too large."""
         if max(LEAST, len(message)) > self._room:
             self.leave_out(len(message), name, update=update)
             return False
@@ -173,7 +188,7 @@ class DisplayTail:
         return True
 
     def leave_out(self, size: int, name: str | None, *, update: bool) -> None:
-        """Count a display that is neither shown nor held."""
+        """Count a display as left out, and remember its id for updates that follow."""
         self.dropped += max(LEAST, size)
         if name is not None and not update and name not in self._held:
             self._lost[name] = None
@@ -192,42 +207,49 @@ class DisplayTail:
             self._drop_oldest()
 
     def take(self) -> list[Held]:
-        """Return what is held, oldest first, and hold it no longer."""
-        held, self._held, self._size = list(self._held.values()), {}, 0
+        """Return the held displays, oldest first, and hold them no longer."""
+        held = list(self._held.values())
+        self._held = {}
+        self._size = 0
         return held
 
 
 class _Meter(Struct):
+    """The count of one kind of output, in bytes."""
+
     cap: int | None
-    #: The tail's share of the cap.
+    #: The part of the cap that is reserved for the tail.
     reserve: int
+    #: Bytes that count as shown.
     used: int = 0
+    #: Bytes of displays that were left out without being held.
     dropped: int = 0
     #: Whether the text that was shown last ends within a line.
     within_line: bool = False
 
     @property
     def head(self) -> int:
-        """Bytes that are shown as they come; only asked for where there is a cap."""
+        """Bytes that are shown at once. Means nothing without a cap."""
         return (self.cap or 0) - self.reserve
 
     def room(self) -> int:
-        """Return the bytes that a tail may still take."""
+        """Return the bytes that the tail may have."""
         return min(self.reserve, (self.cap or 0) - self.used)
 
 
 class EndOfText(Struct, frozen=True):
-    """The end of a stream, and the bytes left out before it."""
+    """The tail of a stream, and how many bytes are left out before it."""
 
     text: str = ""
     left_out: int = 0
-    #: Whether a line is cut where something is left out: before that, and behind it.
+    #: Whether the gap begins within a line: the last line of the head is cut.
     cut_before: bool = False
+    #: Whether the gap ends within a line: the first line of ``text`` is cut.
     cut_behind: bool = False
 
 
 class Quota:
-    """The byte counts and the tails of one cell. A cap of None is none, and has no tail."""
+    """The counts and the tails of one cell's outputs. A cap of None is no cap, and has no tail."""
 
     def __init__(self, caps: dict[Kind, int | None]) -> None:
         self._meters = {
@@ -235,41 +257,47 @@ class Quota:
             for kind, cap in caps.items()
         }
         self._display = self._meters["display"]
+        #: The tails of streams whose head is full.
         self._texts: dict[Kind, TextTail] = {}
+        #: The tail of displays, if one did not fit into the head.
         self._displays: DisplayTail | None = None
-        #: A clear that takes effect with the next output; True for one that nobody was told of.
+        #: A ``clear_output`` that takes effect with the next output, or None. True if front ends
+        #: were not sent it, for want of room.
         self._clear_due: bool | None = None
-        #: Whether front ends have yet to be told to clear what they show.
+        #: Whether such a clear took effect: front ends must clear before the tails are shown.
         self.clear_owed = False
 
     def cap(self, kind: Kind) -> int:
-        """Return a cap; 0 for none."""
+        """Return the cap of a kind in bytes; 0 if it has none."""
         return self._meters[kind].cap or 0
 
     def holds(self, kind: Kind) -> bool:
-        """Return whether nothing of this kind is shown before the cell ends."""
+        """Return whether outputs of this kind are held until the cell ends."""
         return self._displays is not None if kind == "display" else kind in self._texts
 
     def over(self, kind: Kind) -> bool:
-        """Return whether something of this kind is left out for good."""
+        """Return whether some output of this kind was dropped, and can't be shown any more."""
         if kind == "display":
             return bool(self._display.dropped or (self._displays and self._displays.dropped))
         return kind in self._texts and self._texts[kind].lost
 
     def calm(self) -> bool:
-        """Return whether all that came was shown."""
+        """Return whether everything was shown: nothing is held, dropped, or to be cleared."""
         return not (self._texts or self._displays or self._display.dropped or self.clear_owed)
 
     # --- text ---------------------------------------------------------------------------------
 
     def text(self, kind: Stream, text: str) -> str:
-        """Return as much of ``text`` as is shown now; the rest is held."""
+        """Count text of a stream. Return as much as is shown now, and hold the rest."""
         meter = self._meters[kind]
         if meter.cap is None:
             return text
         self.display_comes()
-        tail, shown = self._texts.get(kind), ""
+        tail = self._texts.get(kind)
+        shown = ""
         if tail is None:
+            # The head has room so far. The first text that does not fit is divided, and from then
+            # on all text goes to the tail.
             size = max(_byte_size(text), LEAST_TEXT) if text else 0
             if meter.used + size <= meter.head:
                 meter.used += size
@@ -286,8 +314,12 @@ class Quota:
         return shown
 
     def end_of_text(self, kind: Stream, clean: Callable[[str], str]) -> EndOfText:
-        """Return a stream's tail, counted as shown, and what is left out before it."""
-        meter, tail = self._meters[kind], self._texts.get(kind)
+        """Return a stream's tail, cleaned and counted as shown, and begin a new one.
+
+        Called when the cell ends, and before one of the host's cards is shown.
+        """
+        meter = self._meters[kind]
+        tail = self._texts.get(kind)
         if tail is None:
             return EndOfText()
         text, cut = tail.text(clean)
@@ -300,28 +332,29 @@ class Quota:
         self._texts[kind] = TextTail(meter.room())
         return end
 
-    # --- displays, and what counts as they do -------------------------------------------------
+    # --- displays, and other messages that count with them ------------------------------------
 
     def full(self) -> bool:
-        """Return whether no display fits any more: what comes then need not be looked at."""
+        """Return whether no display fits any more, so that a next one need not be cleaned."""
         meter = self._display
         if meter.cap is None:
             return False
         return meter.used + LEAST > meter.head or meter.dropped > FLOOD * meter.cap
 
     def spent(self, size: int) -> bool:
-        """Return whether no display fits any more; then ``size`` counts as left out."""
+        """Return whether no display fits any more; if so, count ``size`` bytes as left out."""
         if not self.full():
             return False
         self._display.dropped += max(size, LEAST)
         return True
 
     def fits(self, size: int) -> bool:
-        """Count a message of ``size`` bytes as shown if it fits, all of it or nothing.
+        """Return whether a message of ``size`` bytes fits; if so, count it as shown.
 
-        What no tail could hold may take the tail's share.
+        A message that is too large for the tail may use the bytes reserved for the tail.
         """
-        meter, size = self._display, max(size, LEAST)
+        meter = self._display
+        size = max(size, LEAST)
         limit = meter.cap if size > meter.reserve else meter.head
         if meter.cap is not None and limit is not None and meter.used + size > limit:
             return False
@@ -329,10 +362,10 @@ class Quota:
         return True
 
     def admits(self, size: int) -> bool:
-        """Do the same, for what is not held; it counts as left out if it does not fit.
+        """Return whether a message of ``size`` bytes fits; count it as shown or as left out.
 
-        Anything but text counts here, and as ``LEAST`` bytes at least: a flood of empty
-        messages is a flood.
+        For messages that are never held: exceptions, comm messages, tables. Each counts as at
+        least ``LEAST`` bytes, since a flood of empty messages is a flood too.
         """
         if self.fits(size):
             return True
@@ -340,16 +373,19 @@ class Quota:
         return False
 
     def display_comes(self) -> None:
-        """Let a clear that waited for output take effect."""
+        """Let a ``clear_output`` that waited for the next output take effect."""
         if self._clear_due is not None:
             self._clear_now()
 
     def display_room(self) -> int:
-        """Return the bytes of the largest message that is held."""
+        """Return the bytes of the largest message that can be held."""
         return self._display.room()
 
     def hold(self, message: bytes, size: int, name: str | None, *, update: bool) -> None:
-        """Hold a display of ``size`` bytes; ``message`` is empty where there is no use in it."""
+        """Hold a display of ``size`` bytes, or count it as left out if ``message`` is empty.
+
+        Callers give an empty message if the display is too large to be held.
+        """
         if self._displays is None:
             if not message:
                 self._display.dropped += max(size, LEAST)
@@ -361,12 +397,13 @@ class Quota:
             self._displays.leave_out(size, name, update=update)
 
     def end_of_displays(self) -> list[Held]:
-        """Return the displays that are held; whoever shows one asks ``shows_held``."""
+        """Return the held displays. The caller shows those that ``shows_held`` accepts."""
         return self._displays.take() if self._displays is not None else []
 
     def shows_held(self, size: int) -> bool:
-        """Count a display that was held as shown, if it fits now that its size is known."""
-        meter, size = self._display, max(size, LEAST)
+        """Return whether a held display fits, now that it is cleaned; count it if so."""
+        meter = self._display
+        size = max(size, LEAST)
         if meter.cap is not None and meter.used + size > meter.cap:
             meter.dropped += size
             return False
@@ -374,9 +411,10 @@ class Quota:
         return True
 
     def displays_left_out(self) -> int:
-        """Return the bytes of displays left out since this was asked."""
+        """Return the bytes of displays left out since the last call, and begin a new tail."""
         meter = self._display
-        left_out, meter.dropped = meter.dropped, 0
+        left_out = meter.dropped
+        meter.dropped = 0
         if self._displays is not None:
             left_out += self._displays.dropped
             self._displays = DisplayTail(meter.room())
@@ -385,10 +423,13 @@ class Quota:
     # --- clear_output -------------------------------------------------------------------------
 
     def clear(self, size: int, *, wait: bool) -> bool:
-        """Drop what is held; with ``wait``, when more comes. Return whether to tell front ends.
+        """Drop what is held, or with ``wait`` drop it when the next output comes.
 
-        Where ``size`` bytes no longer fit, all that comes is held from then on: what front ends
-        show is cleared at the end, before that is shown.
+        Return whether to send the clear to front ends now. ``size`` is what they will be sent with
+        it: the host's cards, which are shown again. If that no longer fits, front ends are not
+        told yet. From then on all outputs are held, and front ends clear at the end of the cell,
+        before these are shown (``clear_owed``). Outputs of a kind without a cap are never held:
+        if there is such a kind, the clear counts as left out instead.
         """
         fits = self.fits(size)
         if not fits and any(meter.cap is None for meter in self._meters.values()):
@@ -400,7 +441,9 @@ class Quota:
         return fits
 
     def _clear_now(self) -> None:
-        owed, self._clear_due = self._clear_due, None
+        """Drop what is held. If front ends were not told, hold all outputs from now on."""
+        owed = self._clear_due
+        self._clear_due = None
         if owed:
             self.clear_owed = True
             for kind in STREAMS:

@@ -1,10 +1,14 @@
-"""What the OS layer refused a cell: judged from the policy in hand, and what would allow it.
+"""Whether the policy was behind a call that failed in a cell, and what would allow the call.
 
-A guest says which call failed and with which number. That is advice. Whether the policy forbids
-such a call ``judge`` decides, from the policy and the plan of the guest's locks; the words are
-ours. No path is looked up for it: a card must not tell what is there outside.
+The guest reports the call that failed, its target and its errno (``FailedCall``), or what a cell
+looked for in vain (``NotThere``). Both are a hostile process's word, so they are taken as a
+question: would the policy, and the plan of the guest's locks, forbid such a call? ``judge`` and its
+siblings answer with a ``Refusal``, in words of the host's own, or with None. No path outside the
+cells' own roots is looked up for that: a card must not reveal what exists there.
 
-Where no cell is refused for its source, what the check of sources finds is said here (``advised``).
+``judge`` tries the functions for one kind of call in their order; the first ``Refusal`` counts.
+``advised`` adds what the source check says about the cell, under policies in which that check
+refuses nothing.
 """
 
 from __future__ import annotations
@@ -40,39 +44,41 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
     from cellblock.wire.messages import NotThere
 
+#: The errors of a call that a lock denies.
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-#: What a call on a path is answered that the policy keeps from cells: it may seem to be missing, to
-#: be in use where something is mounted over it, or on another disk.
+#: The errors of a call on a path that the policy keeps from cells. The path may also seem to be
+#: missing, in use (something is mounted over it), or on another disk.
 _ABOUT_PATHS: Final = _DENIED | {errno.ENOENT, errno.EBUSY, errno.EXDEV}
-#: Mounted anew, or by the OS kernel: no root opens it.
+#: Folders that the OS kernel or the backend mounts: no root in a policy opens them.
 _SYSTEM: Final = ("/proc", "/sys")
-#: The machine's folders, where nobody means to have cells write.
+#: The machine's own folders, for which no remedy suggests that cells may write there.
 _MACHINES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/run", "/sbin", "/usr", "/var")
-#: Bytes of a thread's stack, all of which count from its start (pthread_create(3), RLIMIT_STACK).
+#: Bytes of a thread's stack, which count in full from its start (pthread_create(3), RLIMIT_STACK).
 _STACK: Final = 8 << 20
-#: Variables that each shell and session has, of which no cell's user thinks.
+#: Variables that every shell or desktop session has. A cell that reads them is not told of them.
 _SHELLS_OWN: Final = frozenset(
     ("_", "COLORTERM", "DISPLAY", "OLDPWD", "PWD", "SHELL", "SHLVL", "TERM", "WAYLAND_DISPLAY")
 )
-#: Calls that read .env, of python-dotenv, environs and python-decouple, and its extension.
+#: Calls that read .env: of python-dotenv, its IPython extension, environs and python-decouple.
 _READS_DOTENV: Final = re.compile(
     r"\b(?:load_dotenv|dotenv_values|find_dotenv|read_env|decouple)\b|^[ \t]*+%dotenv\b",
     re.MULTILINE,
 )
-#: Links on a way (path_resolution(7)).
+#: Symbolic links that are followed in one path, as by the OS kernel (path_resolution(7)).
 _MOST_LINKS: Final = 40
-#: Fields that keep what is there from being read.
+#: The fields that decide what cells may read.
 _READING: Final = ("filesystem_read_roots", "read_deny_paths")
-#: How a cell names the home folder.
+#: The ways in which a cell's source names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
 
 def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | None:
-    """Return what the policy had to do with a failed call; None where it had nothing.
+    """Return the refusal behind a call that failed; None if the policy was not behind it.
 
-    ``code`` is the cell, which may name the home folder.
+    ``code`` is the cell's source, in which ``_home`` looks for the name of the home folder.
     """
-    policy, plan = config.policy, config.prepare.plan
+    policy = config.policy
+    plan = config.prepare.plan
     if call.kind == "import" or not plan.locks:
         return _import(call, policy)
     match call.kind:
@@ -89,6 +95,7 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
 
 
 def _of_files(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
+    """Return the refusal behind a failed call about a file."""
     if call.target and call.errno in _ABOUT_PATHS:
         target = beyond_links(os.path.normpath(call.target), config)
         call = msgspec.structs.replace(call, target=target)
@@ -105,9 +112,10 @@ def _of_files(call: FailedCall, config: SessionConfig, code: str) -> Refusal | N
 def judge_missing(
     message: NotThere, config: SessionConfig, code: str, environ: Mapping[str, str]
 ) -> Refusal | None:
-    """Return what the policy had to do with what a cell looked for in vain; None for nothing.
+    """Return the refusal behind something that a cell looked for in vain, or None.
 
-    ``environ`` is the kernel's own environment, ``code`` the cell.
+    Nothing was raised for it: ``os.environ.get`` returned None, a file seemed not to exist, or a
+    program failed. ``environ`` is the kernel's own environment, ``code`` the cell's source.
     """
     if not config.prepare.plan.locks:
         return None
@@ -115,76 +123,83 @@ def judge_missing(
         return _argument(message, config, code)
     if message.kind in ("file", "folder"):
         return _missing(message, config, code)
-    name, field = message.name, "env_var_access"
-    named = message.direct or re.search(rf"\b{re.escape(name)}\b", code)
+    # A variable. Libraries look for many, so only those count that the cell itself names.
+    name = message.name
+    field = "env_var_access"
+    in_cell = message.direct or re.search(rf"\b{re.escape(name)}\b", code)
     withheld = name in environ and name not in (*config.prepare.environment, *_SHELLS_OWN)
-    if not (named and withheld and name.isprintable()):
+    if not (in_cell and withheld and name.isprintable()):
         return None
     remedy = Remedy(list_line(field, [name]), listed=True)
     return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
 
 
 def _missing(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
+    """Return the refusal behind a file or folder that a cell looked for in vain."""
     path = beyond_links(os.path.normpath(message.name), config)
     if not os.path.isabs(path) or _is_in(path, (*_SYSTEM, *_MACHINES)):
         return None
     if message.kind == "file" and not _is_of_this_machine(path):
         return None
-    found = _judge_path(path, config, code, seen=message.seen)
-    return _of_search(found) if found is not None and found.field in _READING else None
+    refusal = _judge_path(path, config, code, seen=message.seen)
+    return _of_search(refusal) if refusal is not None and refusal.field in _READING else None
 
 
 def _argument(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
-    """Return what keeps a path from a program, which failed, and was given the path.
+    """Return the refusal behind a path among the arguments of a program that failed.
 
-    A word that names no folder may be anything: it counts where a file of its name is denied.
+    A plain word without a folder may mean anything. It counts only if ``read_deny_paths`` denies a
+    file of that name.
     """
     path = beyond_links(os.path.normpath(message.name), config)
     if not os.path.isabs(path) or not _is_of_this_machine(path):
         return None
-    found = _judge_path(path, config, code, seen=message.seen, writes=message.writes)
-    if found is None or (message.kind == "word" and found.field != "read_deny_paths"):
+    refusal = _judge_path(path, config, code, seen=message.seen, writes=message.writes)
+    if refusal is None or (message.kind == "word" and refusal.field != "read_deny_paths"):
         return None
     if message.writes:
-        return found
-    return _of_search(found) if found.field in _READING else None
+        return refusal
+    return _of_search(refusal) if refusal.field in _READING else None
 
 
 def _judge_path(
     path: str, config: SessionConfig, code: str, *, seen: bool, writes: bool = False
 ) -> Refusal | None:
-    """Return what keeps a path from cells; what is there and ``seen`` may be so kept or masked."""
-    numbers = (errno.ENOENT, errno.EACCES) if seen or writes else (errno.ENOENT,)
-    calls = (FailedCall("file", number, path, writes) for number in numbers)
+    """Return the refusal behind a path whose error is not known; each likely error is tried.
+
+    If the cell saw that the path exists (``seen``), it may also be denied or masked.
+    """
+    errors = (errno.ENOENT, errno.EACCES) if seen or writes else (errno.ENOENT,)
+    calls = (FailedCall("file", error, path, writes) for error in errors)
     return next(filter(None, (judge(call, config, code) for call in calls)), None)
 
 
 def _is_of_this_machine(path: str) -> bool:
-    """Whether the topmost folder of a path is here: else the policy keeps nothing away.
+    """Return whether the topmost folder of a path exists: otherwise the policy hides nothing.
 
-    A notebook asks for ``/kaggle`` to see where it runs, and ``grep /api`` looks for a text. No
-    more is looked at than this: a line must not tell what is there outside.
+    A notebook looks for ``/kaggle`` to learn where it runs, and in ``grep /api`` the argument is a
+    text. No more than the topmost folder is looked up: a notice must not reveal what exists.
     """
     return os.path.lexists(f"/{path.split('/')[1]}")
 
 
-def _of_search(found: Refusal) -> Refusal:
-    """Leave out where cells write, if a line lets them read the folder: a search reads."""
-    if found.field != "filesystem_read_roots" or not found.remedy.line:
-        return found
-    remedy = dataclasses.replace(found.remedy, instead="")
-    return dataclasses.replace(found, remedy=remedy)
+def _of_search(refusal: Refusal) -> Refusal:
+    """Return the refusal without advice on where cells may write, which a search does not need."""
+    if refusal.field != "filesystem_read_roots" or not refusal.remedy.line:
+        return refusal
+    remedy = dataclasses.replace(refusal.remedy, instead="")
+    return dataclasses.replace(refusal, remedy=remedy)
 
 
 def reads_secrets(code: str) -> bool:
-    """Whether a cell has a library look for a file of settings by its name."""
+    """Return whether a cell calls a library that looks for a ``.env`` file."""
     return _READS_DOTENV.search(code) is not None
 
 
 def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:
-    """Return why a file of settings is not there that a cell's library looks for by its name.
+    """Return why a cell's library does not find the project's ``.env`` file; None if there is none.
 
-    It looks beside the notebook, where cells may write: for a thread.
+    Call this in a thread: it looks in the project, where a cell may keep a folder locked.
     """
     if not reads_secrets(code):
         return None
@@ -195,28 +210,29 @@ def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:
 
 
 def beyond_links(path: str, config: SessionConfig) -> str:
-    """Return where links of the project lead that are on the way to ``path``.
+    """Return the path that ``path`` leads to, with the project's symbolic links followed.
 
-    Guests can't tell. What is read is links in folders that cells read and do not write; nothing
-    outside of them is looked at.
+    The guest can't tell, since the target is hidden from it. Links are read only in folders that
+    cells may read and not write. Nothing outside these is looked at.
     """
     plan = config.prepare.plan
     written = (*plan.write_roots, *(layer.root for layer in plan.layers if layer.kept_in))
     roots = [*plan.read_roots, *(layer.root for layer in plan.layers if not layer.kept_in)]
     for _ in range(_MOST_LINKS):
-        root = next((each for each in roots if within(path, each)), None)
+        root = next((candidate for candidate in roots if within(path, candidate)), None)
         if root is None or _is_in(path, written):
             break
-        at, rest = root, path[len(root.rstrip("/")) + 1 :].split("/")
+        reached = root
+        rest = path[len(root.rstrip("/")) + 1 :].split("/")
         while rest:
-            at = f"{at.rstrip('/')}/{rest.pop(0)}"
+            reached = f"{reached.rstrip('/')}/{rest.pop(0)}"
             try:
-                target = os.readlink(at)
+                target = os.readlink(reached)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ENOTDIR):
                     return path
-                continue  # no link
-            path = os.path.normpath("/".join((os.path.dirname(at), target, *rest)))
+                continue  # not a link
+            path = os.path.normpath("/".join((os.path.dirname(reached), target, *rest)))
             if os.path.isabs(target):
                 path = os.path.normpath("/".join((target, *rest)))
             break
@@ -225,7 +241,7 @@ def beyond_links(path: str, config: SessionConfig) -> str:
     return path
 
 
-#: What the check says of a place that leads to what a field allows.
+#: The topic under which the source check explains calls that a field decides about.
 _TOPICS: Final = {
     "filesystem_read_roots": "files",
     "filesystem_write_roots": "files",
@@ -236,13 +252,13 @@ _TOPICS: Final = {
 
 
 def advised(refusal: Refusal, code: str, policy: Policy) -> Refusal:
-    """Return a refusal with what the check of sources finds in the cell that is about it."""
+    """Return the refusal with what the source check says about the line that led to it, if any."""
     topic = _TOPICS.get(refusal.field)
     if policy.mode == "safe" or topic is None:
         return refusal
     transformed = transform(code)
-    found = analyse(transformed.source, dataclasses.replace(policy.rules(), language=True))
-    for finding in as_written(found, code, transformed):
+    findings = analyse(transformed.source, dataclasses.replace(policy.rules(), language=True))
+    for finding in as_written(findings, code, transformed):
         if topic in finding.why:
             advice = f"line {finding.line} has {finding.subject}, which {finding.why}"
             return dataclasses.replace(refusal, advice=advice, rewrite=finding.rewrite)
@@ -250,9 +266,10 @@ def advised(refusal: Refusal, code: str, policy: Policy) -> Refusal:
 
 
 def _import(call: FailedCall, policy: Policy) -> Refusal | None:
-    """Return the refusal of a module beside the notebook, which approved cells don't import.
+    """Return the refusal of importing a module from the folder that cells run in.
 
-    No lock is behind it, and no other call is refused without locks.
+    Where cells are admitted, that file would run without being approved. No lock is behind this
+    refusal, and without locks there is no other.
     """
     if call.kind != "import" or policy.admission == "any":
         return None
@@ -262,6 +279,7 @@ def _import(call: FailedCall, policy: Policy) -> Refusal | None:
 
 
 def _process(call: FailedCall, policy: Policy) -> Refusal | None:
+    """Return the refusal of starting a program or thread, or of sending a signal."""
     field = "subprocess_execution"
     if call.kind == "thread":
         return _thread(call, policy)
@@ -277,21 +295,24 @@ def _process(call: FailedCall, policy: Policy) -> Refusal | None:
 
 
 def _program(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
-    """Return the refusal of a program's file, or of the folder that it was to start in."""
+    """Return the refusal of a program's file, or of the folder that it should start in."""
     if not config.policy.subprocess_execution or not call.target:
         return None
-    found = _of_files(msgspec.structs.replace(call, kind="file"), config, code)
-    # A file that cells read, and that is no program, isn't what a policy keeps away.
-    return found if found is not None and found.field in _READING else None
+    refusal = _of_files(msgspec.structs.replace(call, kind="file"), config, code)
+    # Only fields about reading count. A file that cells may read can still fail to start because
+    # it is not a program, and that is not the policy's doing.
+    return refusal if refusal is not None and refusal.field in _READING else None
 
 
 def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
-    """Return which of two limits kept a thread from its start: the C library does not say.
+    """Return the refusal of a thread, by the limit on memory or the one on threads.
 
-    The guest may have looked when other threads had ended already. So memory is also named where
-    it has no room for the stacks of as many threads as there may be.
+    The C library does not say which limit it was. The guest guesses (ENOMEM for memory), perhaps
+    after other threads had ended. So memory is also named if it has no room for the stacks of as
+    many threads as the other limit allows.
     """
-    memory, most = policy.memory_max_bytes, policy.max_processes
+    memory = policy.memory_max_bytes
+    most = policy.max_processes
     crowded = memory is not None and (most is None or memory < most * _STACK)
     if call.errno == errno.ENOMEM or crowded:
         return _limit(policy, "memory_max_bytes", "cells and their threads hold no more memory")
@@ -299,29 +320,30 @@ def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
 
 
 def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
-    """Return the refusal of memory, with a line that has room for what was asked for, if known.
+    """Return the refusal of memory, with a policy line that has room for what the cell asked for.
 
-    There is no line where the machine has no such room: a limit would change nothing.
+    If the machine does not have that much memory, there is no line: it would change nothing.
     """
     limit = policy.memory_max_bytes
-    found = _limit(policy, "memory_max_bytes", "cells hold no more memory")
-    if limit is None or found is None:
+    refusal = _limit(policy, "memory_max_bytes", "cells hold no more memory")
+    if limit is None or refusal is None:
         return None
     instead = "del what is large and no longer needed: what cells have made is still there"
-    remedy = dataclasses.replace(found.remedy, instead=instead)
-    # What the cell holds may be all that the limit lets it.
-    wanted, there = limit + call.size if call.size else 2 * limit, memory.total()
-    if wanted > there:
-        instead = f"this machine has {size(there)} of memory: work on parts of the data"
+    remedy = dataclasses.replace(refusal.remedy, instead=instead)
+    # The cell may already hold as much as the limit allows, so its call needs that much more.
+    needed = limit + call.size if call.size else 2 * limit
+    total = memory.total()
+    if needed > total:
+        instead = f"this machine has {size(total)} of memory: work on parts of the data"
         remedy = Remedy(instead=instead)
     elif call.size:
-        remedy = Remedy(_set("memory_max_bytes", wanted), instead=instead)
+        remedy = Remedy(_set("memory_max_bytes", needed), instead=instead)
     asked = f"{size(call.size)} more" if call.size else ""
-    return dataclasses.replace(found, remedy=remedy, asked=asked)
+    return dataclasses.replace(refusal, remedy=remedy, asked=asked)
 
 
 def _set(field: str, value: int) -> str:
-    """Return the line that sets a limit; sizes are rounded up to a whole number of a unit."""
+    """Return the policy line that sets a limit; sizes are rounded up to a whole unit."""
     if not is_size(field):
         return f"{field} = {value:_}"
     unit = next(unit for unit in (GIB, MIB, 1) if value >= unit)
@@ -329,7 +351,10 @@ def _set(field: str, value: int) -> str:
 
 
 def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
-    """Return the refusal of what is beyond a limit, with the line that doubles it."""
+    """Return the refusal by a limit, with the policy line that doubles it; None without a limit.
+
+    ``what`` begins a sentence that goes on "than" and the limit's value.
+    """
     value = getattr(policy, field)
     if value is None:
         return None
@@ -337,7 +362,8 @@ def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
     return Refusal(field, what, Remedy(_set(field, 2 * value), raises=True))
 
 
-#: What a connection within the session's own network fails with, and none that leads out of it.
+#: The errors of connections within the session's own network. A connection that leads out of it
+#: fails with others.
 _AMONG_THEMSELVES: Final = frozenset(
     {
         errno.ECONNREFUSED,
@@ -351,46 +377,55 @@ _AMONG_THEMSELVES: Final = frozenset(
 )
 
 
-#: What fails for who is not listed: there is no way to it, and no name server.
+#: The errors of connections to an address that is not listed: there is no route to it.
 _KEPT_AWAY: Final = frozenset({*_DENIED, errno.ENETUNREACH, errno.EHOSTUNREACH})
 
 
 def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    policy, plan = config.policy, config.prepare.plan
-    field, listed = "network_access", policy.network_access
+    """Return the refusal of a connection, of listening at a port, or of making a socket."""
+    policy = config.policy
+    plan = config.prepare.plan
+    field = "network_access"
+    listed = policy.network_access
     address = _address(call.target)
-    known = listed if isinstance(listed, tuple) else ()
+    addresses = listed if isinstance(listed, tuple) else ()
     if plan.bound is not None and call.errno == errno.EACCES:
         return _ports(plan.bound, address)
-    entries = list_line(field, (*known, address))
+    entries = list_line(field, (*addresses, address))
     if plan.loopback and call.errno in _AMONG_THEMSELVES:
-        if call.errno != errno.ECONNREFUSED or not address or address in known:
-            return None  # it is among the session's own programs, or with who is listed
+        if call.errno != errno.ECONNREFUSED or not address or address in addresses:
+            # The other end answered: it is one of the session's own programs, or is listed.
+            return None
         what = "cells have a network of their own, where nobody listens there"
         return Refusal(field, what, Remedy(entries), address)
-    own = plan.loopback and plan.subprocess and not plan.local_sockets
-    if own and call.errno in _DENIED and not address:
+    own_network = plan.loopback and plan.subprocess and not plan.local_sockets
+    if own_network and call.errno in _DENIED and not address:
         what = "cells make no Unix sockets where those of other programs could be named"
         instead = "listen at 127.0.0.1, which nobody else reaches"
         if "namespaces" not in plan.locks:
             instead += f"; or {bubblewrap.how_to_have(policy.backend)}"
         return Refusal(field, what, Remedy(instead=instead))
-    if listed is True or (known and (address in known or call.errno not in _KEPT_AWAY)):
-        return None  # it was connected to: who listens there refused, or nobody does
+    if listed is True or (addresses and (address in addresses or call.errno not in _KEPT_AWAY)):
+        # The policy allows the connection. The other end refused it, or nobody listens there.
+        return None
     what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
     line = f"{field} = true" if not call.target else entries if address else ""
     return Refusal(field, what, Remedy(line), address)
 
 
 def _ports(bound: tuple[int, ...], address: str) -> Refusal:
-    """Return the refusal of a port at which a cell was to listen, which is all that fails so."""
-    what, port = "cells listen at the listed ports alone", address.rpartition(":")[2]
+    """Return the refusal of a port that a cell tried to listen at; ``bound`` are the listed ports.
+
+    Nothing else fails with EACCES where ports are listed.
+    """
+    what = "cells listen at the listed ports alone"
+    port = address.rpartition(":")[2]
     line = f"ports = [{', '.join(map(str, (*bound, port)))}]" if port else 'ports = "any"'
     return Refusal("ports", what, Remedy(line), address)
 
 
 def _address(target: str) -> str:
-    """Return an address as a policy spells it; empty where it is none."""
+    """Return an address as a policy spells it; empty if the target is not an address."""
     try:
         return str(parse_address(target))
     except ValueError:
@@ -398,11 +433,14 @@ def _address(target: str) -> str:
 
 
 def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    policy, plan = config.policy, config.prepare.plan
+    """Return the refusal by a limit on files: one file's size, all files' size, or open files."""
+    policy = config.policy
+    plan = config.prepare.plan
     largest = plan.limits.max_file_size
     match call.errno:
         case errno.EFBIG if largest is not None and largest != policy.max_file_size:
-            # No file may be larger than all of them together (plan.py): twice that is enough.
+            # The plan set this limit from ``scratch_max_bytes``: no file may be larger than all
+            # files together (backends/plan.py). So that is the field to raise.
             what = f"cells write no files larger than {value_words('max_file_size', largest)}"
             line = Remedy(_set("scratch_max_bytes", 2 * largest))
             return Refusal("scratch_max_bytes", what, line)
@@ -416,14 +454,19 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
 
 
 def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
-    """Return the refusal of what is in the home folder, of which cells have next to nothing.
+    """Return the refusal of a file in the home folder, in one of two cases; None otherwise.
 
-    Their ~ is their scratch folder, where that is missing which they mean. And of a home folder
-    that is the project, or holds it, they read single files: no line in the policy changes that.
+    First, a cell writes ``~`` and means the user's home folder, but ``~`` is the cells' scratch
+    folder, where the file is missing. Second, the project is the home folder or holds it. Then
+    cells read only the single files beside the notebook, and no policy line changes that.
     """
-    path, field, home = os.path.normpath(call.target), "filesystem_read_roots", _home_of(config)
-    project, policy = str(config.project), config.policy
+    path = os.path.normpath(call.target)
+    field = "filesystem_read_roots"
+    home = _home_of(config)
+    project = str(config.project)
+    policy = config.policy
     if call.errno == errno.ENOENT and within(path, home) and _NAMES_HOME.search(code):
+        # The file in the user's home folder that the cell means.
         meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
         roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
         instead = f"the project is {project}: put there what cells work with"
@@ -431,7 +474,8 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
             instead = _UPLOAD
         if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
             instead = f"write {named(meant)}"
-        what, asked = "~ is a folder of the cells' own", _named(path, config)
+        what = "~ is a folder of the cells' own"
+        asked = _named(path, config)
         return Refusal(field, what, Remedy(instead=instead), asked)
     if call.errno not in (*_DENIED, errno.ENOENT) or not within(path, project):
         return None
@@ -446,41 +490,45 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
 
 
 def names_home(code: str) -> bool:
-    """Whether a cell names the home folder."""
+    """Return whether a cell's source names the home folder."""
     return _NAMES_HOME.search(code) is not None
 
 
 def _home_of(config: SessionConfig) -> str:
-    """Return the cells' home folder: what they write there is staged, or goes with the session."""
+    """Return the cells' home folder, whose files are staged, or removed when the session ends."""
     return config.prepare.environment.get("HOME") or str(config.scratch)
 
 
 def _named(path: str, config: SessionConfig) -> str:
-    """Return a path as a cell would write it."""
+    """Return a path as a cell would write it, with ``~`` for the cells' home folder."""
     home = _home_of(config)
     return f"~{path.removeprefix(home)}" if within(path, home) else path
 
 
 def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    plan, path = config.prepare.plan, os.path.normpath(call.target)
-    wrapped, own = "namespaces" in plan.locks, _is_in(path, plan.writable)
-    if call.errno == errno.EPERM and not wrapped and (own or not call.target):
-        # bubblewrap would let cells do that if they stage what they write, or start programs.
+    """Return the refusal of a file by the roots for reading and writing, or by a denied name."""
+    plan = config.prepare.plan
+    path = os.path.normpath(call.target)
+    wrapped = "namespaces" in plan.locks
+    writable = _is_in(path, plan.writable)
+    if call.errno == errno.EPERM and not wrapped and (writable or not call.target):
+        # Behind bubblewrap cells may do that if they stage what they write, or start programs.
         could = receives_mounts() if plan.layers else plan.subprocess
         return _attributes(call.target, config.policy.backend) if could else None
-    # In namespaces what cells may not use is not there, or is mounted for reading.
+    # Behind namespaces a file that cells may not use is missing, or mounted for reading only.
     hidden = call.errno == errno.ENOENT and (wrapped or plan.hides(path))
     failed = hidden or call.errno in _DENIED or call.errno == errno.EXDEV
     if not os.path.isabs(path) or not failed:
         return None
-    roots, names = config.policy.filesystem_read_roots, config.policy.read_deny_paths
+    roots = config.policy.filesystem_read_roots
+    names = config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
         what = "cells read no files of this name: they often hold passwords"
         line = list_line("filesystem_read_roots", [path])
         instead = "pass on single variables of the kernel's environment: env_var_access"
         return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
     outside = not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files))
-    # Who reads is never told EROFS: that was to write.
+    # A call that only reads never fails with EROFS, so with that error the cell tried to write.
     hides = plan.hides(path)
     writes = call.errno == errno.EROFS or (call.writes and not hides)
     if (hides or outside) and not writes:
@@ -488,46 +536,55 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
     readable = hidden and not outside
     if readable or _is_in(path, (*plan.writable, *plan.device_files)):
-        return None  # it is not there for anybody, or an ordinary permission
+        # Cells may use this path. The file does not exist, or its own mode forbids the call.
+        return None
     folder = path if call.in_folder else os.path.dirname(path)
     remedy = _to_write(folder, config)
     if not remedy.line and not os.path.splitext(path)[1]:
-        remedy = _to_write(path, config)  # its name is one of a folder, which may be there already
+        # No extension, so the path may itself be the folder that the cell wants to write to.
+        remedy = _to_write(path, config)
     what = "cells can write only to the folders listed for writing"
     return Refusal("filesystem_write_roots", what, remedy, path)
 
 
 def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    """Return the refusal of what a path in ``read_deny_paths`` takes out of the policy's roots.
+    """Return the refusal of a path within the policy's roots that ``read_deny_paths`` denies.
 
-    It is the same whether there is such a file or none.
+    The answer does not depend on whether the file exists.
     """
-    policy, field, path = config.policy, "read_deny_paths", os.path.normpath(call.target)
+    policy = config.policy
+    field = "read_deny_paths"
+    path = os.path.normpath(call.target)
     roots = (
         *policy.filesystem_read_roots,
         *policy.filesystem_staged_roots,
         *policy.filesystem_write_roots,
     )
-    entry = next((each for each in denied_paths(policy) if within(path, each)), "")
+    entry = next((candidate for candidate in denied_paths(policy) if within(path, candidate)), "")
     if call.errno not in _ABOUT_PATHS or not entry or not _is_in(path, roots):
         return None
-    at_start, place = config.operators or policy, field
+    at_start = config.operators or policy
+    place = field
     if entry not in denied_paths(at_start):
         place = "the %policy narrow line, or the notebook's metadata, that denies it"
     instead = f"take {entry} out of {place}, and restart"
     return Refusal(field, "cells can't use a path that it denies", Remedy(instead=instead), path)
 
 
-#: How cells get them that the host reads files for.
+#: The advice for cells that have the operation ``read_file``.
 _BY_OPERATION: Final = (
     "have the host read it: io.BytesIO(ops.read_file(PATH, binary=True)) stands for the file"
 )
-#: How cells without a project get files.
+#: The advice for cells of a session without a project.
 _UPLOAD: Final = "have the program upload the file, or name a project (project=, --project)"
 
 
 def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
-    """Return why a file is looked for in the scratch folder, where mode safe has cells begin."""
+    """Return the refusal of a file that is missing in the scratch folder, in mode safe.
+
+    There cells begin in the scratch folder and do not read the project, so a relative path that
+    names a file of the project leads to scratch.
+    """
     reads_project = _is_in(str(config.project), config.prepare.plan.read_roots)
     if config.policy.mode != "safe" or call.errno != errno.ENOENT or reads_project:
         return None
@@ -543,10 +600,13 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
     return Refusal("filesystem_read_roots", what, Remedy(line, listed=True, instead=instead))
 
 
-def _attributes(path: str, asked: str) -> Refusal:
-    """Return the refusal of setting a mode or times; Python does not say of which file."""
+def _attributes(path: str, backend: str) -> Refusal:
+    """Return the refusal of setting a mode, owner or times in a staged folder without bubblewrap.
+
+    ``path`` may be empty, since Python does not always name the file. ``backend`` is the policy's.
+    """
     what = "cells set no modes, owners and times of files here without bubblewrap"
-    have = bubblewrap.how_to_have(asked)
+    have = bubblewrap.how_to_have(backend)
     instead = f"{have}. shutil.copy2 and the like go on without"
     return Refusal("filesystem_staged_roots", what, Remedy(instead=instead), path)
 
@@ -556,7 +616,7 @@ def _is_in(path: str, roots: tuple[str, ...]) -> bool:
 
 
 def _to_read(path: str, config: SessionConfig) -> Remedy:
-    """Return the line that lets cells read a path, unless no policy opens it."""
+    """Return the policy line that lets cells read a path, or why there is none."""
     never = denied(config.policy, private=config.private)
     if _is_in(path, (*_SYSTEM, *never)):
         return Remedy(instead="no policy opens this: it holds keys, settings or processes of yours")
@@ -566,7 +626,8 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
             "when the kernel started: put the notebook in a folder without one, and restart"
         )
         return Remedy(instead=instead)
-    line, folder = list_line("filesystem_read_roots", [path]), os.path.dirname(path)
+    line = list_line("filesystem_read_roots", [path])
+    folder = os.path.dirname(path)
     if _is_in(path, _MACHINES):
         return Remedy(line, listed=True)
     writing = _to_write(folder, config)
@@ -575,10 +636,15 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
 
 
 def _to_write(folder: str, config: SessionConfig) -> Remedy:
-    """Return the line that lets cells write to a folder, and where they write already."""
-    policy, field, below = config.policy, "filesystem_write_roots", _below(config)
-    if within(folder, str(config.scratch)):  # the next kernel's has another name
-        folder = "{scratch}"
+    """Return the policy line that lets cells write to a folder, and where they may already write.
+
+    There is no line for a folder of the machine's or one that may not be written to (``denied``).
+    """
+    policy = config.policy
+    field = "filesystem_write_roots"
+    below = _below(config)
+    if within(folder, str(config.scratch)):
+        folder = "{scratch}"  # the next kernel's scratch folder has another name
     if not _is_in(folder, _MACHINES):
         with contextlib.suppress(PolicyError):
             check_writable((folder,), denied(policy, private=config.private), policy, field)
@@ -587,8 +653,9 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
 
 
 def _below(config: SessionConfig) -> str:
+    """Return advice on where cells may write: the first two roots; empty if there are none."""
     written = [root.removesuffix("?") for root in config.policy.filesystem_write_roots]
-    # Where what lies below their ~ is staged, that is the name to write, and not that of scratch.
+    # If the cells' home folder is not scratch, its files are staged, and ~ is the name to use.
     if _home_of(config) != str(config.scratch):
         written = ["~" if root == str(config.scratch) else root for root in written]
     roots = [*config.prepare.plan.staged_roots, *written]

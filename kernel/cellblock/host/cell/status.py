@@ -1,7 +1,16 @@
-"""What a session shows of itself: what is in force and enforced, why a cell did not run.
+"""``Views``: makes the cards, tables and notices in which a session shows its own state.
 
-``Views`` holds what is known of that and makes the cards; then come the tables of ``%policy`` and
-the like (``ANSWERS``), what a policy allows in one sentence, and the cards of what was stopped.
+A session has one ``Views``. It holds what the cards need: the policy in force, the guest's report
+of its locks and what that is worth, what was used and staged, and what has been shown already.
+Sections, in order:
+
+- what is in force: the policy, and the bounds of outputs that follow from it
+- what is enforced: takes reports and proofs, and says which gaps there are
+- why a cell did not run, or a call failed: cards of denials, problems and refusals
+- what a cell asks to see: the tables of ``%policy``, ``%usage`` and others (``ANSWERS``)
+- functions after the class: the cards of cells and guests that were stopped
+
+The words and the HTML are made in ``render``. Nothing here publishes: callers show the bundles.
 """
 
 from __future__ import annotations
@@ -71,72 +80,85 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import LockReport, Tool
 
 
-#: A card, and the error that goes with it.
+#: A card, and the error that is published with it.
 Shown = tuple["Bundle", "Failure"]
 
-#: Bytes that a table is counted as, before it is made.
+#: Bytes that a table counts as in the cell's quota. The quota is asked before the table is made.
 TABLE_BYTES: Final = 32 << 10
 _IN_HOME: Final = (
     "Nothing is staged in your home folder: put the notebook in a folder of its own: mkdir "
     "~/analysis"
 )
-#: Seconds of the diffs in one listing of what is staged, and of all listings that a cell asks for.
+#: Seconds that the diffs in one listing of staged files may take.
 _MOST_DIFFS: Final = 0.5
+#: Seconds that all listings which one cell asks for may take.
 _MOST_LISTING: Final = 2.0
 _BUSY: Final = (
     f"What was written can't be listed within {_MOST_LISTING:g} s: cells keep its folders busy. "
     "End what they have started, or try again."
 )
-#: Entries that ``%changes`` looks at: nothing else goes on meanwhile, 0.3 s at most.
-#: Of names that %changes was given and that nothing has.
+#: Names given to ``%changes`` that it repeats if no staged file has them.
 _MOST_NAMED: Final = 3
+#: Entries that ``%changes`` lists. The host does nothing else meanwhile, for 0.3 s at most.
 _MOST_LISTED: Final = 10_000
-#: Cells that are remembered one by one, and characters of their first line.
+#: Cells that ``%usage`` lists one by one.
 MAX_CELLS: Final = 1_000
+#: Characters of a cell's first line that ``%usage`` shows.
 MAX_LINE: Final = 200
-#: Things that were not there, and names below ~, of which a session says something.
+#: Notices that a session shows, of things that were not there and of names below ~. Each is shown
+#: once.
 MAX_SAID: Final = 500
+#: Reports of things not found that a session takes from its guest.
 _MOST_LOOKED_FOR: Final = 2_000
+#: Names below ~ that one notice lists.
 _FEW: Final = 3
 _LONGEST_NAME: Final = 100
-#: The locks without which no more can be laid on a guest.
+#: The locks that a guest needs so that more can be added to it while it runs.
 _GATE: Final = {"gate", "landlock", "seccomp"}
 _LASTING_REMEDY: Final = "begin afresh, which costs the variables: %policy narrow --fresh …"
 
 
 def _log(text: str) -> None:
-    """Write a line to the kernel's stderr, a server's log; that nobody takes it costs no guest."""
+    """Write a line to the kernel's stderr, which is a server's log.
+
+    Errors are ignored: a guest must not fail because nobody reads the log.
+    """
     with contextlib.suppress(OSError, ValueError):
-        if sys.stderr.isatty():  # a console's prompt stands there, and its first cell says it
-            return
+        if sys.stderr.isatty():
+            return  # a line would disturb the console's prompt; the first cell shows the gaps
         sys.stderr.write(f"cellblock: {text}\n")
         sys.stderr.flush()
 
 
-def _below_home(folder: str, since: float, said: Collection[tuple[str, str]]) -> tuple[str, ...]:
-    """Return names in the cells' home folder that are as new as ``since`` and were not said."""
+def _below_home(folder: str, since: float, shown: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """Return names in the cells' home folder that are as new as ``since`` and not yet ``shown``.
+
+    Hidden and temporary files are left out.
+    """
     names = list[str]()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, MAX_SAID):
-            known = entry.name.startswith((".", "tmp")) or ("~", entry.name) in said
-            if not known and entry.stat(follow_symlinks=False).st_mtime >= since:
+            skipped = entry.name.startswith((".", "tmp")) or ("~", entry.name) in shown
+            if not skipped and entry.stat(follow_symlinks=False).st_mtime >= since:
                 names.append(entry.name)
     return tuple(names)
 
 
 class Asked(NamedTuple):
-    """What a magic was asked to show, the output that is kept, and what its cell may still show."""
+    """The call of a magic that the host answers."""
 
     argument: str
+    #: The log that ``%output`` reads.
     kept: OutputLog
+    #: The quota of the cell that calls.
     quota: Quota
 
 
 class Views:
-    """What one session shows of itself; made from its config, or from why there is none.
+    """The cards, tables and notices of one session about itself.
 
-    Until a guest has reported its locks, what is enforced is not known. ``log`` gets what is not
-    enforced, a line each.
+    Made from the session's config, or from the error because of which there is none. Until a guest
+    has reported its locks, nothing is known of what is enforced. ``log`` gets a line for each gap.
     """
 
     def __init__(
@@ -146,51 +168,59 @@ class Views:
     ) -> None:
         self._log = log
         self._config: SessionConfig | None = None
-        #: The policy before notebook and cells narrowed it.
+        #: The policy as the operator wrote it, before notebook and cells narrowed it.
         self.operators: Policy | None = None
-        #: What the guest reported of its locks, and what that is worth.
+        #: The guest's report of the locks that it achieved; None before the first report.
         self.report: LockReport | None = None
+        #: What the report is worth, by capability, and where that is less than the policy asks.
         self.enforcement: Mapping[str, Enforcement] = {}
         self.gaps: tuple[Gap, ...] = ()
-        #: When a suite of probes saw what is verified; empty where it did not.
+        #: When the suite of probes proved these locks; empty if it has not.
         self.proved = ""
-        #: What the guest still has of a wider policy, by field: until it is replaced.
+        #: Of a narrowed session: what the running guest still has of the wider policy, by field.
+        #: Emptied when a new guest reports its locks.
         self.lasting: dict[str, str] = {}
+        #: Whether the next visible cell shows the card of gaps.
         self._gaps_due = False
-        #: What is missing, where the policy has nothing run without it.
+        #: The gaps because of which the policy lets nothing run, in words; empty if there are none.
         self._missing = ""
-        #: Whether nothing can run, and what a card says about that.
+        #: Whether no cell can run.
         self.failed = False
+        #: The parts of the card that each cell shows then: ``_problem_shown`` takes them.
         self._problem: tuple[str, ...] = ("No guest could be started", "")
-        #: What else is wrong with its policy, a text each.
+        #: Further errors of the policy, in words.
         self._also: tuple[str, ...] = ()
         self.tools_in_force: tuple[Tool, ...] = ()
-        #: Templates by name, read when somebody looks.
+        #: Templates by name; read from disk when one is looked up.
         self.templates_in_force: Mapping[str, Template] = {}
-        #: What tells how much is left of each budget.
+        #: Functions that tell how much of each budget is spent, by its name.
         self.budgets: dict[str, Callable[[], Budget]] = {}
-        #: Asks which ports are open, and where somebody listens.
+        #: Returns the open ports, and which of them a cell listens at.
         self.ports: Callable[[], tuple[PortState, ...]] = lambda: ()
-        #: What cells took: the last ones one by one, and all together.
+        #: The usage of the last cells, one by one.
         self._usage: deque[tables.UsageRow] = deque(maxlen=MAX_CELLS)
+        #: The usage of all cells together.
         self._total = tables.UsageTotals(0, 0.0, 0.0, 0, 0)
-        #: Something that the first cell is to say, once.
+        #: A line for the first visible cell to show; emptied when it is shown.
         self.notice = ""
-        #: What cells wrote to the project, and nobody has kept yet.
+        #: The staged changes of the project, if the policy stages any.
         self.staged: Staged | None = None
+        #: Whether the card was shown that tells the user about staging.
         self.told_of_staging = False
-        #: How the front's readers have that kept.
+        #: How this front's users keep staged changes, in words.
         self.how_to_keep = tables.BY_CELLS
+        #: The staged commits that ``committed`` saw last.
         self._commits: tuple[State, ...] = ()
-        #: What was said once.
-        self._said = set[tuple[str, str]]()
-        #: How often cells told that they looked for something in vain.
+        #: The notices that were shown, each of which is shown once: a field and what it is about,
+        #: or "~" and a name.
+        self._shown = set[tuple[str, str]]()
+        #: Reports of things not found that were taken so far.
         self._looked_for = 0
-        #: What one cell's listings of that took: which cell's, by its quota, and seconds.
+        #: The quota of the last cell that listed changes, and the seconds that its listings took.
         self._listing: tuple[Quota | None, float] = None, 0.0
         self._reading: Reading[Bundle] = Reading()
-        #: The table of the policy, and what it was made of: it takes ten milliseconds, and one
-        #: read from a guest may ask for hundreds.
+        #: The table of ``%policy``, and what it was made from. Kept, since making it takes ten
+        #: milliseconds, and one read from a guest may ask for hundreds.
         self._policy_table: tuple[tuple[object, ...], Bundle] | None = None
         if isinstance(config, PolicyError):
             self.refuse(config)
@@ -204,22 +234,22 @@ class Views:
 
     @property
     def in_force(self) -> Policy | None:
-        """The policy in force, None when none could be read."""
+        """The policy in force; None if none could be read."""
         return self._config.policy if self._config is not None else None
 
     @property
     def scratch(self) -> str:
-        """The folder that cells have for themselves."""
+        """The cells' scratch folder."""
         return self._config.prepare.scratch if self._config is not None else ""
 
     @property
     def backend(self) -> str:
-        """The backend that enforces it."""
+        """The name of the backend that enforces the policy."""
         return self._config.chosen.backend.name if self._config is not None else ""
 
     @property
     def name(self) -> str:
-        """What messages call the policy in force."""
+        """The name by which cards and notices call the policy in force."""
         policy = self.in_force
         if policy is None:
             return ""
@@ -230,15 +260,15 @@ class Views:
         return self._config.policy.display if self._config is not None else "sanitized"
 
     def show(self, data: Any) -> dict[str, Any]:
-        """Return what the policy's ``display`` lets a cell's output show of a bundle."""
+        """Return a bundle of a cell's output, cleaned as the policy's ``display`` says."""
         return gateway.for_display(self._display)(data)
 
     def show_in_passing(self, data: Any) -> dict[str, Any]:
-        """Return the same for pagers, tooltips and expressions."""
+        """Return a bundle for a pager, a tooltip or an expression, cleaned likewise."""
         return gateway.for_page(self._display)(data)
 
     def quota(self) -> Quota:
-        """Return a fresh count of what one cell may show."""
+        """Return a fresh quota for one cell."""
         policy = self.in_force
         return Quota(
             {
@@ -249,7 +279,7 @@ class Views:
         )
 
     def kept_bytes(self) -> int | None:
-        """Return the cap on what is kept for ``%output``; 0 where cells can't run that."""
+        """Return the cap of the output log in bytes; 0 if cells can't run ``%output``."""
         policy = self.in_force
         if policy is None or (policy.mode == "safe" and "output" not in policy.magics):
             return 0
@@ -258,86 +288,101 @@ class Views:
     # --- what is enforced ---------------------------------------------------------------------
 
     def narrowed(self, config: SessionConfig) -> None:
-        """Show a narrower policy from now on."""
+        """Take the config of a narrower policy, and judge again what is enforced."""
         self._config = config
         if self.report is not None:
             self._judge(config, self.report)
 
     def locked(self, report: LockReport) -> str:
-        """Take a new guest's report of its locks; return why nothing may run, or nothing."""
-        config, first = self._config, self.report is None
+        """Take a new guest's report of its locks, and judge what they are worth.
+
+        Return why nothing may run in the guest, or an empty text. The gaps of the session's first
+        guest are logged, and shown above its first cell if the policy says "warn".
+        """
+        config = self._config
+        is_first = self.report is None
         if config is None:
             return "no policy is in force"
         self.lasting = {}
-        if first and self.backend == "noop":
-            # The server's log: the user of a notebook does not see it, and its owner does.
-            what = f"policy {config.policy.name!r} is audited, not enforced"
-            why = "cells can read, change and send whatever this user can"
-            self._log(f"WARN: backend noop: {what}: {why}")
+        if is_first and self.backend == "noop":
+            # In the server's log its owner sees this, which the notebook's user may not tell.
+            problem_words = f"policy {config.policy.name!r} is audited, not enforced"
+            consequence = "cells can read, change and send whatever this user can"
+            self._log(f"WARN: backend noop: {problem_words}: {consequence}")
         refusal = self._judge(config, report)
         if report.begins_in:
-            wanted = visible(config.prepare.cwd)
-            told = (
-                f"begins cells in {visible(report.begins_in)}: they can't enter {wanted}, which "
+            folder = visible(config.prepare.cwd)
+            line = (
+                f"begins cells in {visible(report.begins_in)}: they can't enter {folder}, which "
                 "was removed or is shut to them. Make it again or change its mode, and restart"
             )
-            self.notice = "; and ".join(filter(None, (self.notice, told)))
-        if first:
+            self.notice = "; and ".join(filter(None, (self.notice, line)))
+        if is_first:
             for gap in self.gaps:
                 self._log(policy_card.gap_line(gap))
         matters = any(gap.matters for gap in self.gaps)
-        self._gaps_due = first and matters and config.policy.on_unsupported == "warn"
+        self._gaps_due = is_first and matters and config.policy.on_unsupported == "warn"
         return refusal
 
     def inherit(self, views: Views) -> None:
-        """Take over what is enforced where this is a fork of, under the same policy."""
-        self.report, self.enforcement, self.gaps = views.report, views.enforcement, views.gaps
+        """Take over what is enforced from the views of the session that this one is a fork of."""
+        self.report = views.report
+        self.enforcement = views.enforcement
+        self.gaps = views.gaps
         self.proved = views.proved
 
     @property
     def gated(self) -> bool:
-        """Whether more locks can be laid on the guest: its zygote allows what it starts."""
+        """Whether more locks can be added to the guest that runs, by its gate."""
         return self.report is not None and self.report.achieved.keys() >= _GATE
 
     def refusal_under(self, policy: Policy) -> str:
-        """Return why nothing might run under this policy in the guest, or nothing."""
+        """Return why nothing may run under this policy with the guest's locks, or an empty text."""
         if self._config is None or self.report is None:
             return ""
         chosen = self._config.chosen
-        found = reports.gaps(policy, chosen.declare(policy), self.report, None)
-        return _refusal(policy, found)
+        gaps = reports.gaps(policy, chosen.declare(policy), self.report, None)
+        return _refusal(policy, gaps)
 
     def _judge(self, config: SessionConfig, report: LockReport) -> str:
-        """Work out what the policy is worth; return why nothing may run, or nothing."""
-        policy, chosen, proof = config.policy, config.chosen, self._find_proof(config, report)
+        """Work out what of the policy is enforced, from the report and a proof, if there is one.
+
+        Return why nothing may run, or an empty text.
+        """
+        policy = config.policy
+        chosen = config.chosen
+        proof = self._find_proof(config, report)
         declared = chosen.declare(policy)
-        found = reports.gaps(policy, declared, report, proof)
+        policy_gaps = reports.gaps(policy, declared, report, proof)
         enforcement = dict(reports.settle(declared, report, proof))
-        gaps = [*reports.replaced(policy, chosen), *found]
+        gaps = [*reports.replaced(policy, chosen), *policy_gaps]
+        # The running guest still has these parts of a wider policy, until it is replaced.
         for name, hole in self.lasting.items():
-            each = enforcement[name]
-            status = Status.partial if each.holds else each.status
-            enforcement[name] = replace(each, status=status, holes=(*each.holes, hole))
+            entry = enforcement[name]
+            status = Status.partial if entry.holds else entry.status
+            enforcement[name] = replace(entry, status=status, holes=(*entry.holes, hole))
             gaps.append(
                 Gap(
                     capability=name,
                     status=status,
                     asked=value_words(name, getattr(policy, name)),
-                    actual=each.mechanism,
+                    actual=entry.mechanism,
                     consequence=hole,
                     remedy=_LASTING_REMEDY,
                 )
             )
-        self.report, self.enforcement, self.gaps = report, enforcement, tuple(gaps)
+        self.report = report
+        self.enforcement = enforcement
+        self.gaps = tuple(gaps)
         self.proved = proof.time if proof is not None else ""
-        self._missing = _refusal(policy, found)
+        self._missing = _refusal(policy, policy_gaps)
         return self._missing
 
     def look_for_proof(self) -> str:
-        """Judge again what the policy is worth in a guest that runs: there may be a proof by now.
+        """Judge again what is enforced in the running guest, with a proof made since its start.
 
-        Return why nothing may run in it any more, or nothing. A lock that the proof saw not to hold
-        is shown and logged, as if the proof had been there at the start.
+        Return why nothing may run in it any more, or an empty text. A lock that the proof
+        contradicts is logged and shown, as if the proof had been there at the start.
         """
         if self._config is None or self.report is None:
             return ""
@@ -350,21 +395,21 @@ class Views:
         return refusal
 
     def _find_proof(self, config: SessionConfig, report: LockReport) -> Proof | None:
-        """Return what a suite of probes saw here, for exactly these locks."""
+        """Return the proof of exactly these locks on this machine; None if there is none."""
         folder = default_path().parent
         if not os.path.exists(folder / "proofs.json"):
             return None
-        from cellblock.host import probes  # noqa: PLC0415 - where there are any
+        from cellblock.host import probes  # noqa: PLC0415 - only if there are proofs
 
         folders: Any = {"project": config.project, "scratch": config.scratch}
-        with contextlib.suppress(OSError):  # what wraps the zygote is gone, say
+        with contextlib.suppress(OSError):  # such as a backend's program that is gone
             key = probes.key(config.policy, config.chosen.backend, report, **folders)
-            found = probes.Proofs(folder).find(key)
-            return found if found is not None and probes.is_whole(found, config.policy) else None
+            proof = probes.Proofs(folder).find(key)
+            return proof if proof is not None and probes.is_whole(proof, config.policy) else None
         return None
 
     def gaps_once(self) -> Bundle | None:
-        """Return the card of gaps that matter, the first time there are any."""
+        """Return the card of the gaps that matter if it is due, and None from then on."""
         policy = self.in_force
         if not self._gaps_due or policy is None:
             return None
@@ -373,55 +418,59 @@ class Views:
         return policy_card.gaps(shown, policy_name=policy.name, backend=self.backend)
 
     def look(self, code: str, since: float, *, reads: bool) -> Callable[[], Written] | None:
-        """Return what looks at the folders that a cell may have written to; None for none.
+        """Return a function that looks at what a cell wrote; None if there is nothing to look for.
 
-        ``since`` is when the cell began, in seconds since 1970: a program may have put files there.
-        ``reads`` is whether somebody reads along. It is for a thread: cells can lock the folders.
+        The function runs in a thread (``written.Looks``), since cells may keep the folders locked.
+        ``since`` is when the cell began, in seconds since 1970: older files were there before.
+        ``reads`` is whether somebody reads the cell's output as it comes.
         """
-        config, staged = self._config, self.staged if reads else None
+        config = self._config
+        staged = self.staged if reads else None
         if config is None:
             return None
-        home = self._home_to_tell(code)
+        home = self._home_to_look_at(code)
         secrets = reads_secrets(code)
-        tells = staged is not None and not self.told_of_staging and bool(self.how_to_keep.first)
+        checks_staging = (
+            staged is not None and not self.told_of_staging and bool(self.how_to_keep.first)
+        )
         if not (secrets or home or staged):
             return None
-        said = frozenset(self._said)
+        shown = frozenset(self._shown)
 
         def look() -> Written:
             return Written(
                 judge_secrets(code, config) if secrets else None,
-                _below_home(home, since, said) if home else (),
-                staged is not None and tells and staged.is_written_to(),
+                _below_home(home, since, shown) if home else (),
+                staged is not None and checks_staging and staged.is_written_to(),
                 staged.commits() if staged is not None else None,
             )
 
         return look
 
-    def staging_once(self, found: Written) -> Bundle | None:
-        """Return the card that is shown when cells first have written to the project."""
-        if self.staged is None or self.told_of_staging or not found.is_staged:
+    def staging_once(self, written: Written) -> Bundle | None:
+        """Return the card about staging when cells have first written to the project, once."""
+        if self.staged is None or self.told_of_staging or not written.is_staged:
             return None
         self.told_of_staging = True
         below = " and below ~" if self.staged.has_home() else ""
         what = f"What cells write to your project{below} is put aside"
         return tables.kept_note(f"{what}: {self.how_to_keep.first}.")
 
-    def committed(self, found: Written) -> str:
-        """Return what the reader of a cell that committed is told, whose commit is not kept."""
-        if found.commits is None or found.commits == self._commits:
+    def committed(self, written: Written) -> str:
+        """Return the notice under a cell that made a commit, which is staged and never kept."""
+        if written.commits is None or written.commits == self._commits:
             return ""
-        self._commits = found.commits
-        if not any(found.commits):
+        self._commits = written.commits
+        if not any(written.commits):
             return ""
         return f"notes: {GIT} is staged and never kept, nor is this commit: commit in a terminal"
 
-    # --- why a cell did not run ---------------------------------------------------------------
+    # --- why a cell did not run, or a call failed ---------------------------------------------
 
     def denial(self, findings: Sequence[Finding], label: str = "") -> Shown:
-        """Return what is shown of a cell that was denied.
+        """Return the card and error of a cell that was denied for these findings.
 
-        ``label`` says what the findings are in, where that is not the cell.
+        ``label`` names the source that has the findings, if it is not the cell's own.
         """
         card = denial(
             findings,
@@ -433,14 +482,21 @@ class Views:
         return card, denial_failure(card, findings)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
-        """Return what is shown of a cell that is too long to be looked at."""
+        """Return the card and error of a cell that is too long for the source check.
+
+        It has ``has`` of ``what`` (bytes or words); at most ``cap`` are allowed.
+        """
         detail = f"It has {has:,} {what}; {cap:,} are looked at."
         remedy = "Keep data in a file, or divide the cell."
         return _problem_shown("PolicyProblem", "This cell is too long", detail, "", "", "", remedy)
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
-        """Return what is shown of a cell that is not on the audit log, and runs or does not."""
-        title, detail = "This cell runs, and is not on the audit log", error.message
+        """Return the card and error of a cell that the audit log could not take.
+
+        ``runs`` says whether the cell runs all the same.
+        """
+        title = "This cell runs, and is not on the audit log"
+        detail = error.message
         if not runs:
             title = "This cell did not run: it would not be on the audit log"
             detail = f"{detail}. Your variables are kept."
@@ -448,59 +504,64 @@ class Views:
         return _problem_shown("AuditProblem", title, detail, *where)
 
     def unadmitted(self, error: AdmissionError) -> Shown:
-        """Return what is shown of a cell about which nobody can tell whether it may run."""
+        """Return the card and error of a cell for which admission could not be decided."""
         title = "This cell did not run: what may run can't be told"
         where = (error.file, error.key, "", error.remedy)
         return _problem_shown("AdmissionProblem", title, error.message, *where)
 
     def refuse(self, error: PolicyError) -> None:
-        """Have every cell end with this error."""
+        """Have every cell show this error of the policy, or of the inputs, instead of running."""
         self.failed = True
-        what, file = "these inputs" if isinstance(error, InputError) else "this policy", error.file
+        what = "these inputs" if isinstance(error, InputError) else "this policy"
+        file = error.file
         if (config := self._config) is not None and file == config.policy.name:
             file = config.file or file
         title = f"cellblock can't run cells with {what}"
         remedy = f"{error.remedy} Then restart the kernel."
         self._problem = (title, error.message, file, error.key, error.value, remedy)
-        self._also = tuple(f"{one.what()} {one.remedy}" for one in error.others)
+        self._also = tuple(f"{other.what()} {other.remedy}" for other in error.others)
 
     def allow(self) -> None:
-        """Take a refusal back: the user has allowed what has to be allowed."""
+        """Take ``refuse`` back: the user has now allowed the session."""
         self.failed = False
 
     def fail(self, detail: str) -> None:
-        """Have every cell end with the reason why no guest runs."""
+        """Have every cell show why no guest runs (``detail``) instead of running."""
         self.failed = True
         remedy = "Run `cellblock doctor`; then restart the kernel."
         if detail and detail == self._missing:
             own = 'a policy with require = [] and on_unsupported = "warn"'
             remedy = f"Run `cellblock doctor`; or have {own} run cells all the same."
-        if why := self._why_not_wrapped(detail):
-            # Not taken by itself: it is weaker, and something here is not as it says.
-            detail, remedy = why, f'{remedy[:-1]}, or name another backend: backend = "landlock".'
+        if reason := self._wrapper_problem(detail):
+            # The user must choose the other backend: it is weaker, so it is not taken unasked.
+            detail = reason
+            remedy = f'{remedy[:-1]}, or name another backend: backend = "landlock".'
         self._problem = ("The guest can't be started", detail, "", "", "", remedy)
 
-    def _why_not_wrapped(self, detail: str) -> str:
-        """Return what is wrong with what wraps a zygote: that the zygote ended tells little."""
+    def _wrapper_problem(self, detail: str) -> str:
+        """Return what is wrong with the backend that wraps the zygote; empty if it is not at fault.
+
+        The card says this instead of "the zygote ended", which would tell the user little.
+        """
         backend = self._config.chosen.backend if self._config is not None else None
         if backend is None or not backend.wraps:
             return ""
         support = backend.probe()
         if not support.usable:
             return f"backend {backend.name}: {support.why}"
-        # Its probe succeeds, and yet no zygote comes up behind it.
+        # The backend's probe succeeds, and yet a zygote behind it ends before it is ready.
         return f"backend {backend.name}: {detail}" if detail.endswith(ENDED) else ""
 
     def refusal_of(self, call: wire.FailedCall, code: str) -> Refusal | None:
-        """Return what of the policy is behind a call that failed in a cell, if anything is."""
+        """Return the refusal behind a call that failed in a cell, with advice; None if none."""
         config = self._config
-        found = judge(call, config, code) if config is not None else None
-        return advised(found, code, config.policy) if config and found is not None else None
+        refusal = judge(call, config, code) if config is not None else None
+        return advised(refusal, code, config.policy) if config and refusal is not None else None
 
     def missing_once(self, message: wire.NotThere, code: str) -> str:
-        """Return what a cell is told that looked for something in vain; empty for most, and later.
+        """Return a notice about something that a cell looked for in vain, once for each thing.
 
-        ``code`` is the cell.
+        Empty if the policy was not behind it. ``code`` is the cell's source.
         """
         config = self._config
         self._looked_for += 1
@@ -508,26 +569,28 @@ class Views:
             return ""
         return self._once(judge_missing(message, config, code, os.environ))
 
-    def secrets_once(self, found: Written) -> str:
-        """Return what a cell is told that reads a file of secrets by its name; later nothing."""
-        return self._once(found.secrets)
+    def secrets_once(self, written: Written) -> str:
+        """Return a notice under a cell whose library finds no ``.env`` file, once."""
+        return self._once(written.secrets)
 
-    def _once(self, found: Refusal | None) -> str:
-        if found is None or len(self._said) >= MAX_SAID:
+    def _once(self, refusal: Refusal | None) -> str:
+        """Return a refusal as a notice; empty if there is none, or if it was shown already."""
+        if refusal is None or len(self._shown) >= MAX_SAID:
             return ""
-        known = (found.field, found.asked)
-        if known in self._said:
+        key = (refusal.field, refusal.asked)
+        if key in self._shown:
             return ""
-        self._said.add(known)
-        return f"notes{self.refusal_in_a_line(found).removeprefix('cellblock')}"
+        self._shown.add(key)
+        return f"notes{self.refusal_in_a_line(refusal).removeprefix('cellblock')}"
 
-    def home_once(self, found: Written) -> str:
-        """Return what a cell is told that wrote below ``~`` where that is not staged; or nothing.
+    def home_once(self, written: Written) -> str:
+        """Return a notice with the new names that a cell wrote below ``~``; empty without any.
 
-        The names are a guest's: they are bounded and shown, and nothing is opened.
+        Only if ``~`` is the cells' scratch folder, and is not staged. The names are the guest's:
+        they are bounded and made visible, and no file is opened.
         """
-        names = found.below_home
-        self._said.update(("~", name) for name in names)
+        names = written.below_home
+        self._shown.update(("~", name) for name in names)
         if not names:
             return ""
         shown = ", ".join(f"~/{visible(name[:_LONGEST_NAME])}" for name in sorted(names)[:_FEW])
@@ -537,25 +600,30 @@ class Views:
             "Write to the project what you want to keep"
         )
 
-    def _home_to_tell(self, code: str) -> str:
-        """Return ~, where a cell names that and it is no layer, which is listed; or nothing."""
+    def _home_to_look_at(self, code: str) -> str:
+        """Return the cells' home folder if a look must list what the cell wrote there, or nothing.
+
+        That is so if the cell names it, and if it is scratch. In a layer, ``%changes`` lists it.
+        """
         config = self._config
         if config is None or config.policy.mode == "safe" or not names_home(code):
             return ""
         prepare = config.prepare
         return prepare.scratch if prepare.environment.get("HOME") == prepare.scratch else ""
 
-    def refusal_in_a_line(self, found: Refusal) -> str:
-        """Return its reason and remedy for an exception's message."""
-        return cards.refusal_sentence(found, self.name, self.file, is_operators=self._is_operators)
+    def refusal_in_a_line(self, refusal: Refusal) -> str:
+        """Return a refusal's reason and remedy in one line, for an exception's message."""
+        return cards.refusal_sentence(
+            refusal, self.name, self.file, is_operators=self._is_operators
+        )
 
-    def refusal_reason(self, found: Refusal) -> str:
-        """Return its reason alone, for a traceback above its card."""
-        return f"cellblock: {cards.refusal_reason(found, self.name)}"
+    def refusal_reason(self, refusal: Refusal) -> str:
+        """Return a refusal's reason alone, for a traceback above the refusal's card."""
+        return f"cellblock: {cards.refusal_reason(refusal, self.name)}"
 
-    def refusal_card(self, found: Refusal) -> Bundle:
-        """Return its card."""
-        return cards.refusal_card(found, self.name, self.file, is_operators=self._is_operators)
+    def refusal_card(self, refusal: Refusal) -> Bundle:
+        """Return a refusal's card."""
+        return cards.refusal_card(refusal, self.name, self.file, is_operators=self._is_operators)
 
     @property
     def file(self) -> str:
@@ -564,37 +632,42 @@ class Views:
 
     @property
     def _is_operators(self) -> bool:
-        """Whether the policy's file is one that the user can't write to."""
+        """Whether the user can't change the policy's file, so that remedies name the operator."""
         return os.path.isfile(self.file) and not os.access(self.file, os.W_OK)
 
     def problem(self) -> Shown:
-        """Return what every cell shows when nothing can run."""
+        """Return the card and error that every cell shows while none can run."""
         return _problem_shown("PolicyProblem", *self._problem, also=self._also)
 
-    def artifacts(self, found: CellArtifacts) -> Bundle:
-        """Return the card for files that were copied out; links lead from the project."""
+    def artifacts(self, exported: CellArtifacts) -> Bundle:
+        """Return the card for files that were copied out.
+
+        Files below the project are shown as links, relative to the project.
+        """
         project = str(self._config.project) if self._config is not None else ""
         files = []
-        for one in found.artifacts:
-            linked = bool(project) and one.path.startswith(f"{project}/")
-            path = one.path.removeprefix(f"{project}/") if linked else one.path
+        for artifact in exported.artifacts:
+            linked = bool(project) and artifact.path.startswith(f"{project}/")
+            path = artifact.path.removeprefix(f"{project}/") if linked else artifact.path
             files.append(
-                tables.File(one.name, path, one.size_bytes, one.content_type, linked=linked)
+                tables.File(
+                    artifact.name, path, artifact.size_bytes, artifact.content_type, linked=linked
+                )
             )
-        left = [tables.Left(one.name, one.why) for one in found.skipped]
-        return tables.artifacts(files, left, uncounted=found.uncounted)
+        left = [tables.Left(artifact.name, artifact.why) for artifact in exported.skipped]
+        return tables.artifacts(files, left, uncounted=exported.uncounted)
 
     # --- what a cell asks to see --------------------------------------------------------------
 
     def answer(self, asked: wire.Show, kept: OutputLog, quota: Quota) -> Bundle | None:
         """Return the table or page that a cell asks for; None where its quota has no room."""
-        # A page of %output is made first, and counts as what it is.
+        # A page of %output is counted by its own size, once it is made.
         if asked.what != "output" and not quota.admits(TABLE_BYTES):
             return None
         return ANSWERS[asked.what](self, Asked(asked.argument, kept, quota))
 
     def output_page(self, asked: Asked) -> Bundle | None:
-        """Return what ``%output`` shows, which counts as what it is."""
+        """Return what ``%output`` shows, counted by its size; None if that does not fit."""
         if asked.quota.spent(0):
             return None
         page = output_log.answer(asked.kept, asked.argument)
@@ -609,14 +682,18 @@ class Views:
         return tables.tools(self.tools_in_force, self._spent())
 
     def templates_table(self, asked: Asked) -> Bundle:
-        """Return what ``%template`` shows: all that there are, or the one that is named."""
+        """Return what ``%template`` shows: the list of templates, or the one that is named."""
         try:
             return tables.templates(dict(self.templates_in_force), asked.argument)
         except AdmissionError as error:
             return self.unadmitted(error)[0]
 
     def changes_table(self, asked: Asked) -> Bundle:
-        """Return what ``%changes`` shows; all listings of one cell have a bound together."""
+        """Return what ``%changes`` shows.
+
+        The host waits for the listing, which cells can slow down. So all listings that one cell
+        asks for may take ``_MOST_LISTING`` seconds together.
+        """
         if self._listing[0] is not asked.quota:
             self._listing = asked.quota, 0.0
         if self._listing[1] > _MOST_LISTING:
@@ -629,6 +706,7 @@ class Views:
         return self._reading.take() or tables.kept_note(_BUSY)
 
     def _changes(self, argument: str) -> Bundle:
+        """List staged changes, of the files named in ``argument`` or all; runs in a thread."""
         staged = self.listable()
         if staged is None:
             config = self._config
@@ -636,18 +714,18 @@ class Views:
                 return tables.kept_note(_IN_HOME)
             return tables.kept_note("Nothing is staged under this policy.")
         try:
-            named = shlex.split(argument)
-            found = staged.changes(named, _MOST_LISTED)
-            if named and not found:
-                names = " or ".join(map(visible, named[:_MOST_NAMED]))
-                all_of_them = "%changes alone lists all, with their differences."
-                return tables.kept_note(f"No staged file is called {names}. {all_of_them}")
-            return self.changes_card(staged, found)
+            names = shlex.split(argument)
+            changes = staged.changes(names, _MOST_LISTED)
+            if names and not changes:
+                alternatives = " or ".join(map(visible, names[:_MOST_NAMED]))
+                remedy = "%changes alone lists all, with their differences."
+                return tables.kept_note(f"No staged file is called {alternatives}. {remedy}")
+            return self.changes_card(staged, changes)
         except (CellblockError, OSError, ValueError) as error:
             return tables.kept_note(f"What was written can't be listed: {error}")
 
     def listable(self) -> Staged | None:
-        """Return what is staged, without what the policy in force denies."""
+        """Return the staged changes, without the paths that the policy in force denies."""
         if self.staged is None or self._config is None:
             return None
         denied = plan.denied(self._config.policy, private=self._config.private)
@@ -656,31 +734,39 @@ class Views:
     def changes_card(
         self, staged: Staged, changes: Sequence[Change], digests: Mapping[str, str] | None = None
     ) -> Bundle:
-        """Return the card of what is staged; with ``digests``, of what is asked about, as it is."""
-        rows, until = [], time.monotonic() + _MOST_DIFFS
-        for one in changes[: tables.CHANGES]:
-            digest = "" if digests is None else digests.get(one.name, "")
+        """Return the card of staged changes, with the differences of as many as time allows.
+
+        With ``digests``, by name, the card is part of the question whether to keep these changes:
+        a difference is shown only of a file that still has that digest.
+        """
+        rows = []
+        until = time.monotonic() + _MOST_DIFFS
+        for change in changes[: tables.CHANGES]:
+            digest = "" if digests is None else digests.get(change.name, "")
             in_time = time.monotonic() < until
-            diff, cut = staged.diff(one, digest, most=tables.DIFF_LINES) if in_time else ("", 0)
-            name = staged.label(one)
-            note = one.why_not and f"not kept: {one.why_not}"
-            if one.yours_since is not None:
+            diff, cut = staged.diff(change, digest, most=tables.DIFF_LINES) if in_time else ("", 0)
+            name = staged.label(change)
+            note = change.why_not and f"not kept: {change.why_not}"
+            if change.yours_since is not None:
                 note = "yours was changed meanwhile"
-            rows.append(tables.ChangeRow(name, one.kind, one.size, one.before, note, diff, cut))
-        keepable = sum(not one.why_not for one in changes)
-        asked = digests is not None
+            rows.append(
+                tables.ChangeRow(name, change.kind, change.size, change.before, note, diff, cut)
+            )
+        keepable = sum(not change.why_not for change in changes)
+        is_question = digests is not None
         return tables.changes(
-            rows, len(changes), staged.id, keepable, self.how_to_keep, asked=asked
+            rows, len(changes), staged.id, keepable, self.how_to_keep, asked=is_question
         )
 
     def policy_table(self, _asked: Asked) -> Bundle:
         """Return what ``%policy`` shows."""
-        policy, operators = self.in_force, self.operators
+        policy = self.in_force
+        operators = self.operators
         if policy is None:
             return {"text/plain": "No policy is in force."}
-        of = (policy, operators, self.enforcement, self.gaps, self.backend)
+        sources = (policy, operators, self.enforcement, self.gaps, self.backend)
         made = self._policy_table
-        if made is None or any(a is not b for a, b in zip(made[0], of, strict=True)):
+        if made is None or any(a is not b for a, b in zip(made[0], sources, strict=True)):
             before = {}
             if operators is not None:
                 before = {
@@ -688,7 +774,7 @@ class Views:
                 }
             fields = policy.as_dict() | {"backend": self.backend}
             worth = tuple(self.enforcement.values())
-            made = of, policy_card.policy_table(fields, worth, self.gaps, before)
+            made = sources, policy_card.policy_table(fields, worth, self.gaps, before)
             self._policy_table = made
         return dict(made[1])
 
@@ -697,14 +783,15 @@ class Views:
         policy = self.in_force
         if policy is None or not policy.ports:
             return tables.no_ports(self.name)
-        gap = next((each for each in self.gaps if each.capability == "ports"), None)
+        gap = next((gap for gap in self.gaps if gap.capability == "ports"), None)
         if gap is not None and gap.status is not Status.partial:
             return tables.kept_note(f"{gap.actual[:1].upper()}{gap.actual[1:]}: {gap.remedy}")
         return tables.ports(self.ports(), is_any=policy.ports == "any")
 
     def add_usage(self, number: int, source: str, usage: Usage) -> None:
-        """Enter what a cell took: ``%usage`` lists it."""
-        line, total = source.lstrip()[:MAX_LINE].partition("\n")[0], self._total
+        """Enter a cell's usage, which ``%usage`` lists with the first line of its source."""
+        line = source.lstrip()[:MAX_LINE].partition("\n")[0]
+        total = self._total
         self._usage.append(tables.UsageRow(number, line, **usage.as_dict()))
         self._total = tables.UsageTotals(
             total.cells + 1,
@@ -715,10 +802,11 @@ class Views:
         )
 
     def _spent(self) -> dict[str, Budget]:
-        return {name: ask() for name, ask in self.budgets.items()}
+        """Return how much of each budget is spent now."""
+        return {name: spent() for name, spent in self.budgets.items()}
 
 
-#: What the host shows in place of each magic that ``analysis.magic_table`` has as shown by it.
+#: The method that answers each magic which ``analysis.magic_table`` marks as ``shown`` by the host.
 ANSWERS: Final[Mapping[str, Callable[[Views, Asked], Bundle | None]]] = {
     "changes": Views.changes_table,
     "output": Views.output_page,
@@ -733,22 +821,26 @@ ANSWERS: Final[Mapping[str, Callable[[Views, Asked], Bundle | None]]] = {
 def _problem_shown(
     ename: str, title: str, detail: str, *parts: str, also: Sequence[str] = ()
 ) -> Shown:
-    """Return a card and its error, of the parts of a ``PolicyError``; ``also`` are others."""
+    """Return a card and its error.
+
+    ``parts`` are a ``PolicyError``'s, after its message: file, key, value, remedy. ``also`` are
+    further errors, in words.
+    """
     card = problem(title, detail, *parts, also=also)
     return card, problem_failure(card, detail, ename)
 
 
 def _refusal(policy: Policy, gaps: tuple[Gap, ...]) -> str:
-    """Return why nothing may run with these gaps, or nothing."""
+    """Return why nothing may run under the policy with these gaps, or an empty text."""
     fatal = reports.blocking(policy, gaps)
     return "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in fatal)
 
 
-# --- what was stopped: a cell, a guest between cells, a handler of a comm's messages ------------
+# --- cards of what was stopped: a cell, a guest between cells, a handler of comm messages -------
 #
-# ``policy`` is the one in force, whose limit it may have been.
+# ``policy`` is the policy in force: its name, and its limits, are in the cards.
 
-#: What ends a cell at a limit, and the field that sets it.
+#: The policy field of each limit that ends cells.
 FIELD_OF_STOP: Final = {
     "timeout": "timeout",
     "cpu": "cpu_seconds",
@@ -758,6 +850,8 @@ FIELD_OF_STOP: Final = {
 }
 
 
+#: Why a cell was stopped at a bound of the host's own, and that bound in words, as ``stop_reason``
+#: returns them.
 _REASONS: Final = {
     "deep": ("deep", f"{DEEPEST}"),
     "files": ("files", f"{MOST_ENTRIES:,} files"),
@@ -769,14 +863,19 @@ _REASONS: Final = {
 
 
 def stopped_card(stopped: Stopped, policy: Policy | None, *, of_variant: bool = False) -> Shown:
-    """Return what is shown of a cell that was ended from outside."""
+    """Return the card and error of a cell that was ended from outside.
+
+    ``of_variant``: the cell was a variant's, whose guest is not the one that its reader has.
+    """
     why, limit = stop_reason(stopped, policy)
     state = cards.State.kept if stopped.kept else cards.State.gone
     lost: tuple[str, ...] = ()
     if stopped.restored is not None:
-        state, lost = cards.State.restored, lacking(stopped.restored)
+        state = cards.State.restored
+        lost = lacking(stopped.restored)
     if of_variant:
-        state, lost = cards.State.apart, ()
+        state = cards.State.apart
+        lost = ()
     own = ""
     if stopped.seconds is not None:
         most = None if policy is None else policy.timeout
@@ -795,12 +894,12 @@ def stopped_card(stopped: Stopped, policy: Policy | None, *, of_variant: bool = 
     return card, replace(cards.stopped_failure(card), frames=frames(stopped))
 
 
-#: How the lines of IPython's traceback begin that name the error, above the frames and below.
+#: How the lines of IPython's traceback begin that frame it and name the error.
 _OF_ERROR: Final = re.compile(r"(?:\x1b\[[\d;]*m)*(?:-{20}|KeyboardInterrupt\b)")
 
 
 def frames(stopped: Stopped) -> tuple[str, ...]:
-    """Return where a cell was that was interrupted, without the words of the interrupt."""
+    """Return the traceback's frames of an interrupted cell, without the lines about the error."""
     if (error := stopped.error) is None:
         return ()
     cleaned = gateway.clean_error(error.ename, error.evalue, error.traceback)["traceback"]
@@ -809,7 +908,8 @@ def frames(stopped: Stopped) -> tuple[str, ...]:
 
 def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     """Return the card for cells that were undone, or for a checkpoint that was gone back to."""
-    if stopped.restored is None:  # every copy to go back to had ended
+    if stopped.restored is None:
+        # No copy to go back to could take over.
         return stopped_card(stopped, policy)[0]
     if stopped.detail:
         lost = lacking(stopped.restored)
@@ -817,31 +917,32 @@ def undone_card(stopped: Stopped, policy: Policy | None) -> Bundle:
     return cards.undone(stopped.undone, lost=lacking(stopped.restored))
 
 
-def branches_card(found: BranchListing) -> Bundle:
+def branches_card(listing: BranchListing) -> Bundle:
     """Return the list of branches and checkpoints."""
-    return tables.branches(*found[:3], begins=found.begins)
+    return tables.branches(*listing[:3], begins=listing.begins)
 
 
 def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
-    """Return the card for a comm message whose handler did not come to its end."""
+    """Return the card for a comm message whose handler was stopped, or whose reason is given."""
     if not isinstance(ended, str):
         return stopped_card(ended, policy)[0]
     return problem("A message from the page did not reach the cell", ended)
 
 
-#: Said of a guest that reports one all the same.
+#: The detail for a guest that reports a breach under a policy that has none.
 _NO_BREACH: Final = "protocol violation: a breach where no source is checked"
 
 
 def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
-    """Return why a cell was stopped, and the limit or cause in words.
+    """Return why a cell was stopped, as ``render.outcomes`` names it, and the limit or cause.
 
-    A guest may have had a say in those: what would act on a terminal is spelled out.
+    The cause may have a guest's words, so characters that act on a terminal are made visible.
     """
     detail = visible(stopped.detail)
     match stopped.why:
         case "timeout" | "cpu" | "memory" | "forks" | "scratch":
-            field, value = FIELD_OF_STOP[stopped.why], stopped.seconds
+            field = FIELD_OF_STOP[stopped.why]
+            value = stopped.seconds
             value = getattr(policy, field, None) if value is None else value
             return stopped.why, value_words(field, value)
         case "deep" | "files" | "folders" | "locked" | "mapped" | "interrupt":

@@ -1,11 +1,11 @@
-"""What cells show: ``Output``, one message, and ``Transcript``, what is seen once each is applied.
+"""``Output``, one published message, and ``Transcript``, the outputs that messages add up to.
 
-The host cleans and bounds outputs and publishes them one by one. Whoever keeps them applies each to
-a transcript: a sandbox for the ``Result`` of a cell, ``cellblock run`` for the cell in its notebook
-and for each widget that captures what is shown. So these rules are written once: a stream goes on,
-a display is updated by its id, and ``clear_output`` clears.
+The host publishes a cell's outputs one by one. A front end applies them: text continues a stream,
+an update changes earlier displays by their id, ``clear_output`` clears. Fronts that keep outputs
+apply them here, so that these rules are written once: a sandbox for a cell's ``Result``, and
+``cellblock run`` for the cell in its notebook and for each widget that captures outputs.
 
-They are nbclient's rules (``NotebookClient.process_message``), and a test compares the two. One
+The rules are nbclient's (``NotebookClient.process_message``), and a test compares the two. One
 differs: consecutive text of one stream is one output.
 """
 
@@ -42,16 +42,17 @@ Kind = Literal[
 _OURS: Final = frozenset(
     {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON, REFUSAL_JSON}
 )
-#: The metadata of a message that the host adds to a cell's: a notice, a table, a card. Of a cell's
-#: only those of comms have metadata.
+# The metadata of published messages. Only the host sets these. A cell's own messages have no
+# metadata, except those of comms.
+#: Of a message of the host's own among a cell's: a notice, a table, a card.
 BY_HOST: Final = {"cellblock": "host"}
-#: Of a line of the host's in a cell's own stream: so much is left out there.
+#: Of a line of the host's in a cell's stream, which says how much is left out there.
 GAP: Final = {"cellblock": "gap"}
-#: Of text that a thread of an earlier cell's printed while this one ran.
+#: Of text that a thread of an earlier cell printed while this cell ran.
 LATE: Final = {"cellblock": "late"}
-#: Of an error of a formatter's: what was to be displayed there is not, or not whole.
+#: Of a formatter's error: the display in its place is missing or incomplete.
 OF_DISPLAY: Final = {"cellblock": "display"}
-#: What of a message's content a notebook has, as ``nbformat.v4.output_from_msg`` takes it.
+#: The fields of a message's content that a notebook has (``nbformat.v4.output_from_msg``).
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "stream": ("name", "text"),
     "display_data": ("data", "metadata"),
@@ -63,60 +64,59 @@ _RICH: Final = frozenset({"display_data", "execute_result", "update_display_data
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output as a front end gets it: the type and content of Jupyter's message.
+    """One output as it was published: the type and content of a Jupyter message.
 
-    In their order these are all that a notebook's outputs are made of: ``clear_output`` and
-    ``update_display_data`` are still to be acted on.
+    ``clear_output`` and ``update_display_data`` are messages too, which a ``Transcript`` applies.
     """
 
     kind: Kind
     content: Mapping[str, Any]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     buffers: tuple[bytes, ...] = ()
-    #: Whether it is text that an earlier cell's thread or task printed, as far as that is known.
+    #: Whether this is text of an earlier cell's thread or task, as far as the host can tell.
     late: bool = False
 
     @property
     def ours(self) -> bool:
-        """Whether it is a card of cellblock's, and not the cell's."""
+        """Whether this is one of cellblock's own cards. Tables that cells ask for are not."""
         return not _OURS.isdisjoint(self.content.get("data", ()))
 
     @property
     def by_host(self) -> bool:
-        """Whether the host said it: a notice or a card, also a table that a cell asked for."""
+        """Whether the host made this: a notice or a card, or a table that a cell asked for."""
         return self.kind in ("stream", "display_data") and self.metadata == BY_HOST
 
     @property
     def is_of_display(self) -> bool:
-        """Whether it is the error of what was to be displayed here."""
+        """Whether this is the error of a formatter, in place of a display."""
         return self.kind == "error" and self.metadata == OF_DISPLAY
 
     @property
     def is_gap(self) -> bool:
-        """Whether it is the host's line in a cell's stream that says what is left out there."""
+        """Whether this is the host's line that says how much of a stream is left out there."""
         return self.kind == "stream" and self.metadata == GAP
 
 
 class Transcript:
-    """What a cell, or a widget that captures, shows after the outputs that were applied to it."""
+    """The outputs that a cell, or a widget that captures outputs, shows at last."""
 
     def __init__(self, outputs: Iterable[dict[str, Any]] = ()) -> None:
-        #: In nbformat's form, each display as it was shown first; the text of a stream that went on
-        #: is a list of its parts until all is there, as joining each part at once would copy what
-        #: came before.
+        #: In nbformat's form. A display is here as it was first shown; ``outputs`` applies the
+        #: updates. The text of a stream that was continued is a list of its parts, which
+        #: ``outputs`` joins: to join each part at once would copy the text again and again.
         self._outputs = list(outputs)
         self._clear_due = False
-        #: The positions of displays among the outputs, by their ids.
+        #: The positions of displays among the outputs, by display id.
         self.displays: dict[str, list[int]] = {}
-        #: The data and metadata that were shown last under each id: what all displays of that id
-        #: show from now on, those in earlier cells too.
+        #: The newest data and metadata of each display id. All displays with that id show these,
+        #: also those in earlier cells, which the caller must update.
         self.updates: dict[str, dict[str, Any]] = {}
 
     def apply(self, output: Output, area: Transcript | None = None) -> None:
-        """Apply an output. Comm messages change nothing here.
+        """Apply an output. Comm messages change nothing.
 
-        ``area`` is the transcript of a widget that captures: the output is added there, or clears
-        it. No display can be updated there by its id.
+        ``area`` is the transcript of a widget that captures outputs. The output is then added
+        there, or clears that. Displays there can't be updated by their id.
         """
         area = self if area is None else area
         content = output.content
@@ -126,18 +126,20 @@ class Transcript:
         if output.kind == "clear_output":
             area.clear(wait=bool(content.get("wait")))
         elif output.kind in _FIELDS:
-            made = {key: content[key] for key in _FIELDS[output.kind]}
-            area.add({"output_type": output.kind, **made})
+            entry = {key: content[key] for key in _FIELDS[output.kind]}
+            area.add({"output_type": output.kind, **entry})
             if display_id and area is self:
                 self.displays.setdefault(display_id, []).append(len(self._outputs) - 1)
 
     def outputs(self) -> list[dict[str, Any]]:
         """Return the outputs in nbformat's form, each text in one piece."""
         shown = [
-            one | {"text": "".join(one["text"])} if isinstance(one.get("text"), list) else one
-            for one in self._outputs
+            entry | {"text": "".join(entry["text"])}
+            if isinstance(entry.get("text"), list)
+            else entry
+            for entry in self._outputs
         ]
-        # Here and not with each update: a cell may have 20,000 displays of an id, and update it as
+        # Not at each update, since a cell may have 20,000 displays of one id and update them as
         # often.
         for display_id, positions in self.displays.items():
             for position in positions:
@@ -145,7 +147,7 @@ class Transcript:
         return shown
 
     def add(self, new: dict[str, Any]) -> None:
-        """Add an output, or its text to the stream that it continues."""
+        """Append an output; text of the stream that came last is appended to that instead."""
         if self._clear_due:
             self.clear(wait=False)
         last = self._outputs[-1] if self._outputs else {}
@@ -158,7 +160,7 @@ class Transcript:
             self._outputs.append(new)
 
     def clear(self, *, wait: bool) -> None:
-        """Clear the outputs; with ``wait``, when the next one comes."""
+        """Remove all outputs, at once or, with ``wait``, when the next output is added."""
         self._clear_due = wait
         if not wait:
             self._outputs.clear()

@@ -1,4 +1,4 @@
-"""What of a cell's output no front end was shown: for the audit log, and for a Result."""
+"""``Withheld``: counts what no front end was shown of a cell's output, for audit log and Result."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ if TYPE_CHECKING:
 
     from cellblock.host.audit.recorder import Audit
 
-#: Types, and comms, that are named of one cell in the audit log.
+#: Mime types, and comms, that one cell's audit record names at most.
 _MAX_NAMES: Final = 20
 
 
 class Withheld:
-    """What of one cell's output no front end was shown."""
+    """The outputs of one request that no front end was shown: bytes, mime types, comms, messages.
+
+    ``Outputs`` counts here and calls ``enter`` when the request ends.
+    """
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
@@ -24,13 +27,14 @@ class Withheld:
         self._bytes: dict[str, int] = {}
         self._types: dict[str, None] = {}
         self._comms: dict[str, None] = {}
-        #: Messages that no front end took in time.
+        #: Messages that were dropped because front ends did not read in time.
         self.messages = 0
 
     def enter(self, cell: int = 0) -> dict[str, int]:
-        """Put what was counted, if anything, on the audit log, and begin anew.
+        """Put the counts on the audit log, if there are any, and begin anew.
 
-        Return the bytes of each stream, and of displays, that were left out.
+        ``cell`` is the cell's audit number, 0 if the request was no cell. Return the bytes that
+        were left out, by kind ("stdout", "stderr", "display").
         """
         left_out = self._bytes
         if self._bytes or self._types or self._comms or self.messages:
@@ -39,20 +43,23 @@ class Withheld:
         return left_out
 
     def size(self, kind: str, size: int) -> None:
-        """Count bytes of a stream, or of displays."""
+        """Count bytes of a stream, or of displays, as left out."""
         self._bytes[kind] = self._bytes.get(kind, 0) + size
 
     def of_bundle(self, given: Any, shown: dict[str, Any]) -> None:
-        """Note the types of a bundle that the gateway lets nothing pass of."""
+        """Note the mime types of a bundle of which the gateway let nothing pass.
+
+        ``given`` is the guest's bundle, ``shown`` what is left of it.
+        """
         if type(given) is dict and not given.keys() <= shown.keys():
             _note(self._types, (str(key) for key in given if key not in shown))
 
     def comm(self, name: str) -> None:
-        """Note a comm, or a widget's module, that was refused."""
+        """Note the name of a refused comm: its target, and a widget's module."""
         _note(self._comms, [name])
 
 
-def _note(seen: dict[str, None], names: Iterable[str]) -> None:
+def _note(noted: dict[str, None], names: Iterable[str]) -> None:
     for name in names:
-        if len(seen) < _MAX_NAMES:
-            seen[name] = None
+        if len(noted) < _MAX_NAMES:
+            noted[name] = None

@@ -1,6 +1,8 @@
-"""What a cell wrote that its reader is told of: looked for in folders that cells may keep locked.
+"""``Looks``: looks, when a cell has ended, for files that its user should hear of.
 
-So a thread looks, and the cell's end waits for it, for a moment (ADR 0183).
+The folders are the cells', who may keep a folder locked for as long as they like. So a thread looks
+(ADR 0183). The cell's end waits for the thread, at most ``PATIENCE`` seconds, so that what is found
+is shown under the right cell.
 """
 
 from __future__ import annotations
@@ -20,26 +22,25 @@ if TYPE_CHECKING:
     from cellblock.render.outcomes import Refusal
 
 
-#: Seconds that a cell's end waits: what comes later is not told.
+#: Seconds that a cell's end waits for a look. A later finding is dropped.
 PATIENCE: Final = 1.0
 
 
 class Written(NamedTuple):
-    """What a look found.
+    """The findings of a look; made by the function that ``Views.look`` returns."""
 
-    ``secrets`` is why a file of settings is not there, ``below_home`` are names in ``~`` that are
-    as new as the cell, ``is_staged`` is whether anything is, and ``commits`` is the state of the
-    commits that are staged; None where nobody looked.
-    """
-
+    #: Why the cell does not see a ``.env`` file that its library looks for.
     secrets: Refusal | None = None
+    #: Names in the cells' home folder that are as new as the cell.
     below_home: tuple[str, ...] = ()
+    #: Whether any change of the project is staged.
     is_staged: bool = False
+    #: The state of the commits that are staged; None if the look was not for that.
     commits: tuple[State, ...] | None = None
 
 
 class Looks:
-    """Looks when a cell has ended, one look at a time."""
+    """Runs looks in a thread, one at a time."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -47,9 +48,10 @@ class Looks:
         self._is_under_way = False
 
     def begin(self, look: Callable[[], Written], done: Callable[[Written], None]) -> None:
-        """Have ``look`` called; ``done`` gets in the loop what it found, which is nothing if late.
+        """Call ``look`` in a thread; then call ``done`` in the loop with what it found.
 
-        While an earlier look still waits for a folder, nobody looks.
+        If the look fails or takes too long, ``done`` gets an empty ``Written``. So it does if an
+        earlier look still waits for a locked folder: that one thread may hang, no more.
         """
         if self._is_under_way:
             done(Written())
@@ -58,7 +60,7 @@ class Looks:
         def end(outcome: Future[Written]) -> None:
             error = outcome.exception()
             if error is not None and not isinstance(error, OSError):
-                # A fault of ours costs what would be told, not the cell's end.
+                # A fault of cellblock's own must not keep the cell from ending.
                 traceback.print_exception(error)
             done(Written() if error is not None else outcome.result())
 
@@ -73,6 +75,6 @@ class Looks:
             self._is_under_way = False
 
     def close(self) -> None:
-        """Tell nobody any more: the session ends."""
+        """Drop the finding of a look that is under way: the session ends."""
         if self._work is not None:
             self._work.forget()

@@ -1,22 +1,24 @@
-"""HTML that needs scripts, in two nested frames of its own: scripts run, nothing is reachable.
+"""Puts HTML that needs scripts into two nested frames: scripts run there, and reach nothing.
 
-    the page ─▶ outer frame: no script, a content-security policy ─▶ inner frame: the guest's page
+    notebook ─▶ outer frame: a content-security policy, no script ─▶ inner frame: the guest's page
 
-Both are sandboxed to ``allow-scripts``: an origin of their own that shares nothing with anybody,
-no popups, forms, dialogs, downloads, nor a way to navigate the page. The policy lets nothing be
-loaded, and the inner frame inherits it; because of the outer one's ``frame-src`` the inner can't
-go elsewhere either. What no policy covers in today's browsers (connections ahead of need, WebRTC)
-``frames.js`` takes away before the guest's page is written, and it says how that holds.
+Both frames are sandboxed with ``allow-scripts`` alone. So each has an origin of its own, which
+shares nothing with any other, and opens no popups, forms, dialogs or downloads, nor can it navigate
+the notebook. The policy lets nothing be loaded. The inner frame inherits it, and can't go to
+another address because of the outer frame's ``frame-src``. Two things are covered by no policy of
+today's browsers: connections ahead of need, and WebRTC. ``frames.js`` removes these before it
+writes the guest's page, and says why that holds.
 
-One script of ours, ``notebook_page.js``, runs in the page beside the frames. The content says how
-high it is, the page says its colours, and nothing else passes.
+One script of cellblock's own, ``notebook_page.js``, runs in the notebook beside the frames. The
+frame tells it the height of its content, it tells the frame the notebook's colours, and nothing
+else passes.
 
-The guest's page travels compressed and base64-encoded, so nothing of it is ever read as markup
-outside of the inner frame, and a chart's library takes a third of its size.
+The guest's page is sent compressed and base64-encoded. So no part of it is read as markup outside
+of the inner frame, and a chart's library takes a third of its size.
 
-A page may name a library of ``_FILES``, or Vega, instead of bringing it. The host has that from the
-packages that this interpreter imports, never from a guest, and puts it into one output of a
-notebook (``SharedLibraries``); the script in the page hands it to all frames that ask.
+A page may name a library of ``_FILES``, or Vega, instead of carrying it. The host takes the library
+from the packages of its own interpreter, never from a guest, and puts it into one output of the
+notebook (``SharedLibraries``). The script in the notebook hands it to all frames that ask.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from cellblock.host.output.text import Frame, clean_controls
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-#: One line each: a directive and what it is for.
+#: The directives of the content-security policy, each with its reason.
 _POLICY: Final = (
     "default-src 'none'",
     "script-src 'unsafe-inline' 'unsafe-eval' blob: data:",  # the guest's own, of any kind
@@ -55,44 +57,48 @@ _POLICY: Final = (
     "require-trusted-types-for 'script'",  # markup passes frames.js first
     "trusted-types default",
 )
-#: What makes HTML a program or a control, rather than a text. A script may be data, such as
-#: Jupyter's own for widgets.
+#: Elements that make HTML a control, which needs a frame.
 _CONTROLS: Final = "audio|button|canvas|dialog|form|iframe|select|textarea|video"
 _SCRIPTS: Final = re.compile(r"<(?:script|iframe)")
+#: A control, or a script that is a program. A script may also be data, such as Jupyter's own for
+#: widgets.
 _ELEMENT: Final = re.compile(
     rf"<(?:{_CONTROLS})(?=[\s/>])"
     r"|<script(?=[\s/>])(?![^>]{0,300}\btype\s*=\s*[\"']?(?:application|text)/(?!\w*(?:java|ecma)script))"
 )
-#: Beyond that, looking would take seconds.
+#: HTML with more scripts and frames than this is not searched further: that would take seconds.
 _MOST_SCRIPTS: Final = 2_000
+#: An element with an event handler.
 _HANDLED: Final = re.compile(r"<[a-z][^<>]{0,4000}?\son[a-z]{3,30}\s*+=")
-#: folium and others send a page of theirs in a frame of its own.
+#: A page within a frame of the guest's, as folium and others send it.
 _FRAMED: Final = re.compile(
     r"<iframe\s[^>]{0,1000}?\bsrcdoc=(?:\"([^\"]*+)\"|'([^']*+)')", re.IGNORECASE
 )
 
+#: A height that a page's style, attribute or script gives.
 _HEIGHT: Final = re.compile(
     r"\bheight\s*+[:=]\s*+[\"']?\s*+(\d{2,4})(?:\.\d+)?(?:px|[\"';\s])|[\"']height[\"']\s*+:\s*+(\d{2,4})\b"
 )
-#: What ``guest.library_patches`` writes first: a library knows its figure's height.
-_SAID: Final = re.compile(r"<!-- height: (\d{1,5})px -->")
+#: The height of a figure, which ``guest.library_patches`` writes at the page's beginning.
+_FIGURE_HEIGHT: Final = re.compile(r"<!-- height: (\d{1,5})px -->")
 _DEFAULT_HEIGHT: Final = 450
-#: Libraries that packages have as a file: where it is in a folder that Python imports from.
+#: The libraries that are a file of an installed package: its path below a folder of ``sys.path``.
 _FILES: Final = {
     "bokeh": "bokeh/server/static/js/bokeh.min.js",
     "plotly": "plotly/package_data/plotly.min.js",
 }
-#: What ``guest.library_patches`` writes first where its library is among those.
-_NAMED: Final = re.compile(r"<!-- library: (\w{1,20}) -->")
+#: The name of the library that a page needs, which ``guest.library_patches`` writes first.
+_LIBRARY_NAME: Final = re.compile(r"<!-- library: (\w{1,20}) -->")
 _LEAST_HEIGHT: Final = 80
 _MOST_HEIGHT: Final = 1_600
 _MARGIN: Final = 16
-#: A library's own numbers are not the figure's.
+#: A script of at least this many characters is a library. Heights in it are not the figure's.
 _LIBRARY_CHARS: Final = 60_000
 _SCRIPT: Final = re.compile(r"<script\b[^>]{0,1000}>")
-#: The beginning of a page, whose text can be read, and its characters: a cell may show thousands,
-#: and all of them are read at once.
+#: Characters of a page's beginning that are kept for readers of text. A cell may show thousands of
+#: pages, which are read together.
 _MOST_READ: Final = 20_000
+#: The beginning of a page with at most 1,000 tags and entities.
 _BEGINNING: Final = re.compile(r"(?:[^<&]*+[<&]){0,1000}+[^<&]*+")
 
 _OUTER: Final = (
@@ -104,7 +110,7 @@ _OUTER: Final = (
 _INNER: Final = (
     '<!doctype html><meta charset="utf-8"><script>({program})("{page}","{library}")</script>'
 )
-#: The text inside is what is left where frames are taken out of untrusted notebooks.
+#: The fallback inside is shown where front ends take frames out of untrusted notebooks.
 _FRAME: Final = (
     '<iframe class="cellblock-frame"{library} sandbox="allow-scripts" title="Interactive output"'
     ' loading="lazy" referrerpolicy="no-referrer" style="display:block;box-sizing:border-box;'
@@ -116,37 +122,40 @@ _FALLBACK: Final = (
 )
 
 
-#: Characters of HTML that is looked at as settings.
+#: HTML with more characters than this is not looked at as settings.
 _MOST_SETTINGS: Final = 20_000
-#: What shows nothing by itself, and configures the page's MathJax, which is ours to leave alone.
+#: Elements that show nothing themselves: styles, links, metadata, comments, and the configuration
+#: of the notebook's MathJax, which a cell has no business to change.
 _SETTINGS: Final = re.compile(
     r"<style\b[^>]*+>.*?</style\s*>|<(?:link|meta)\b[^>]*+>|<!--.*?-->"
     r"|<script\b[^>]*+>\s*+MathJax\.Hub\.Config\(.*?</script\s*>",
     re.DOTALL | re.IGNORECASE,
 )
 
-#: A program beside one of these is another form of it.
+#: If a bundle has one of these types, its JavaScript is another form of the same output, which can
+#: be left out.
 _WITHOUT_SCRIPTS: Final = ("text/html", "image/png", "image/svg+xml", "text/markdown")
 
 
 def page_of(data: dict[Any, Any]) -> str | None:
-    """Return the page that a bundle needs a frame for, None if it needs none."""
-    html, script = data.get("text/html"), data.get("application/javascript")
+    """Return the page that a bundle needs a frame for; None if it needs none."""
+    html = data.get("text/html")
+    script = data.get("application/javascript")
     if isinstance(html, str) and "<" in html and is_active(html) and not _only_sets(html):
         return clean_controls(html)
     if not isinstance(script, str) or any(mime in data for mime in _WITHOUT_SCRIPTS):
         return None
-    # Cleaned first: a control within could hide a tag's end from what follows.
+    # Cleaned first, since a control character within a closing tag could hide it from the pattern.
     closed = re.sub(r"</(?=script)", r"<\\/", clean_controls(script), flags=re.IGNORECASE)
-    # Classic notebooks run a program so: it draws into ``element``.
+    # As in classic notebooks, the program draws into ``element``.
     start = "const element=document.getElementById('element')"
     return f'<div id="element"></div><script>{start};</script><script>{closed}</script>'
 
 
 def is_active(text: str) -> bool:
-    """Return whether HTML needs scripts, frames or controls to be what it is.
+    """Return whether HTML needs scripts, frames or controls to show what it should.
 
-    Errs on either side without harm: what is not framed is sanitised.
+    A wrong answer does no harm: HTML that is not put into a frame is sanitised.
     """
     lowered = text.lower()
     if sum(1 for _ in islice(_SCRIPTS.finditer(lowered), _MOST_SCRIPTS + 1)) > _MOST_SCRIPTS:
@@ -155,14 +164,14 @@ def is_active(text: str) -> bool:
 
 
 def _only_sets(html: str) -> bool:
-    """Return whether HTML shows nothing: it sets how a page's letters and formulas look."""
+    """Return whether HTML shows nothing itself, and only sets how text and formulas look."""
     return len(html) <= _MOST_SETTINGS and not _SETTINGS.sub("", html).strip()
 
 
 def framed(text: str, hosts: Collection[str] = ()) -> Frame:
-    """Return ``text`` as a page in frames; ``hosts`` are lines in it that are the host's."""
-    named = _NAMED.match(text)
-    library = shared_library(named[1]) if named else None
+    """Return the page ``text`` in frames; ``hosts`` are lines in it that are the host's own."""
+    name_match = _LIBRARY_NAME.match(text)
+    library = shared_library(name_match[1]) if name_match else None
     page = _unwrapped(text)
     height = declared_height(text if page is text else f"{_FRAMED.sub('', text)}{page}")
     name = library.name if library is not None else ""
@@ -179,45 +188,49 @@ def framed(text: str, hosts: Collection[str] = ()) -> Frame:
 
 
 def _beginning(page: str) -> str:
-    found = _BEGINNING.match(_without_libraries(page)[:_MOST_READ])
-    return found[0] if found else ""
+    """Return the beginning of a page, without libraries, for readers of text."""
+    match = _BEGINNING.match(_without_libraries(page)[:_MOST_READ])
+    return match[0] if match else ""
 
 
 def declared_height(text: str) -> int:
-    """Return the pixels that a page says it is high, the most of what it says; or a default.
+    """Return how many pixels high a page is by its own words: the largest height that it names.
 
-    So high is the frame until its content is there to be measured.
+    The frame has this height until its content can be measured. A default if it names none.
     """
-    if said := _SAID.match(_NAMED.sub("", text, count=1).lstrip()):
-        return min(max(int(said[1]), _LEAST_HEIGHT), _MOST_HEIGHT) + _MARGIN
+    if figure := _FIGURE_HEIGHT.match(_LIBRARY_NAME.sub("", text, count=1).lstrip()):
+        return min(max(int(figure[1]), _LEAST_HEIGHT), _MOST_HEIGHT) + _MARGIN
     own = _without_libraries(text)
-    found = [int(match[1] or match[2]) for match in _HEIGHT.finditer(own)]
-    fit = [height for height in found if _LEAST_HEIGHT <= height <= _MOST_HEIGHT]
+    heights = [int(match[1] or match[2]) for match in _HEIGHT.finditer(own)]
+    fit = [height for height in heights if _LEAST_HEIGHT <= height <= _MOST_HEIGHT]
     return max(fit) + _MARGIN if fit else _DEFAULT_HEIGHT
 
 
 def _unwrapped(text: str) -> str:
-    """Return the page that is all there is in ``text``, if it is one in a frame."""
-    found = _FRAMED.search(text)
-    if found is None or is_active(text[: found.start()] + text[found.end() :]):
+    """Return the page within the guest's own frame, if ``text`` has nothing else that is active."""
+    frame = _FRAMED.search(text)
+    if frame is None or is_active(text[: frame.start()] + text[frame.end() :]):
         return text
-    return unescape(found[1] or found[2] or "")
+    return unescape(frame[1] or frame[2] or "")
 
 
 def _libraries(page: str) -> list[slice]:
-    """Return where the large scripts of a page are. One that is overlooked costs time only."""
-    found, at = list[slice](), 0
+    """Return where a page has large scripts. If one is overlooked, that only costs time."""
+    libraries = list[slice]()
+    at = 0
     while start := _SCRIPT.search(page, at):
         at = page.find("</script", start.end())
         if at < 0:
             break
         if at - start.end() >= _LIBRARY_CHARS:
-            found.append(slice(start.end(), at))
-    return found
+            libraries.append(slice(start.end(), at))
+    return libraries
 
 
 def _without_libraries(page: str) -> str:
-    own, at = list[str](), 0
+    """Return a page without its large scripts."""
+    own = list[str]()
+    at = 0
     for library in _libraries(page):
         own.append(page[at : library.start])
         at = library.stop
@@ -227,7 +240,8 @@ def _without_libraries(page: str) -> str:
 
 def _packed(page: str) -> str:
     """Return a page as base64 of one deflate stream."""
-    parts, at = list[bytes](), 0
+    parts = list[bytes]()
+    at = 0
     for library in _libraries(page):
         parts += [_deflated(page[at : library.start]), _library(page[library.start : library.stop])]
         at = library.stop
@@ -237,43 +251,44 @@ def _packed(page: str) -> str:
 
 @lru_cache(maxsize=4)
 def _library(script: str) -> bytes:
-    """Return what ``_deflated`` does: every figure brings the same, and it takes 0.2 s."""
+    """Return ``_deflated(script)``, cached: it takes 0.2 s, and each figure has the same script."""
     return _deflated(script)
 
 
 def _deflated(text: str) -> bytes:
-    """Return ``text`` as a piece of a deflate stream, which another can follow."""
+    """Return ``text`` as a piece of a deflate stream, after which another piece can follow."""
     packer = zlib.compressobj(6, wbits=-15)
     return packer.compress(text.encode("utf-8", "replace")) + packer.flush(zlib.Z_FULL_FLUSH)
 
 
 @lru_cache(maxsize=2)
 def _code(name: str) -> str:
-    """Return a program beside this module without its comments: every output carries it."""
+    """Return a script beside this module without its comments, since each output carries it."""
     source = Path(__file__).with_name(name).read_text("utf-8")
     lines = (line.strip() for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def page_script() -> str:
-    """Return what runs in the notebook's page beside a frame: it is the same for every output."""
+    """Return the script that runs in the notebook beside a frame, the same for each output."""
     return _code("notebook_page.js").replace("MOST_HEIGHT", str(_MOST_HEIGHT + _MARGIN))
 
 
 # --- libraries that the outputs of a notebook share -----------------------------------------------
 
+#: Hands a library to the script of the notebook.
 _KEPT: Final = '<script>window[Symbol.for("cellblock.frames.2")]("{name}","{packed}")</script>'
 
 
 class Library(NamedTuple):
-    """A chart's library: its name, with which of its versions it is, and it itself, packed."""
+    """A chart library: its name with a hash of its version, and its script, packed."""
 
     name: str
     packed: str
 
 
 def shared_library(name: str) -> Library | None:
-    """Return a library that the host has, None if it has none of that name."""
+    """Return the host's library of this name; None if the host does not have it."""
     with contextlib.suppress(LookupError):
         return _library_of_hosts(name)
     return None
@@ -281,9 +296,10 @@ def shared_library(name: str) -> Library | None:
 
 @lru_cache(maxsize=len(_FILES) + 2)
 def _library_of_hosts(name: str) -> Library:
+    """Read and pack a library. Raises LookupError, which is not cached, if it is not there."""
     script = background.read_vega() if name == "vega" else _file(name)
     if not script:
-        raise LookupError(name)  # not remembered: Vega may be there later
+        raise LookupError(name)  # Vega may be made later
     version = hashlib.sha256(script).hexdigest()[:16]
     packer = zlib.compressobj(6, wbits=-15)
     packed = packer.compress(script) + packer.flush()
@@ -291,6 +307,10 @@ def _library_of_hosts(name: str) -> Library:
 
 
 def _file(name: str) -> bytes:
+    """Return a library's file from the host's own packages; empty if it is not there.
+
+    Those are in the folders of ``sys.path`` below ``sys.prefix``.
+    """
     own = [folder for folder in sys.path if folder.startswith(f"{sys.prefix}/")]
     for folder in own if name in _FILES else ():
         with contextlib.suppress(OSError):
@@ -299,30 +319,36 @@ def _file(name: str) -> bytes:
 
 
 class SharedLibraries:
-    """Puts each library into one output of a notebook.
+    """The record of which cell's output has which library. Each library is in one output.
 
-    It is put there anew when that cell runs again, is deleted, or clears what it showed. That a
-    user cleared an output nobody tells; then frames say what to do.
+    When that cell runs again, is deleted or clears its output, the next figure has the library
+    again. The host is not told when the user clears an output. Frames then say what to do.
     """
 
     def __init__(self) -> None:
+        #: The front end's id of the running cell; empty if its outputs do not share libraries.
         self._cell = ""
+        #: The cell whose output has a library, by the library's name.
         self._holders = dict[str, str]()
 
     def begin(self, cell: str, deleted: Collection[str] = ()) -> None:
-        """Begin a cell by what the front end calls it; empty where its outputs stand alone."""
+        """Begin a cell, by the front end's id for it; forget it, and cells that were deleted.
+
+        The id is empty for outputs that must not rely on another output.
+        """
         self._cell = cell
         self.forget(cell, *deleted)
 
     def forget(self, *cells: str) -> None:
-        """Note that these cells' outputs are gone; without any, those of the cell that runs."""
+        """Note that the outputs of these cells are gone; without arguments, the running cell's."""
         gone = cells or (self._cell,)
         self._holders = {name: cell for name, cell in self._holders.items() if cell not in gone}
 
     def complete(self, frame: Frame, *, here: bool = True) -> Frame:
-        """Return the HTML of a frame with the library that it needs, unless another output has it.
+        """Return the frame with the library that it needs, unless another output has that.
 
-        ``here``: it is shown in the cell that runs, and not in one before or in a widget.
+        ``here``: the frame is shown in the running cell, not under an earlier cell or in a widget,
+        so that later frames may rely on its library.
         """
         name = frame.library
         library = shared_library(name.partition("-")[0]) if name else None

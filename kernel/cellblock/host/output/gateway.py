@@ -1,7 +1,14 @@
-"""What a guest's message may carry on to the front end; pure functions, values in and out.
+"""What of a guest's message may reach a front end. Pure functions: a value in, a clean value out.
 
-``ALLOWED`` has the mime types, ``for_display`` what the policy's ``display`` makes of a bundle of
-them; the other functions clean one part of a message each.
+``ALLOWED`` is the table of mime types. ``for_display`` returns the function that cleans mime
+bundles under a policy's ``display``:
+
+- ``text``: plain text only (``text``)
+- ``sanitized``: allowed types, with markup sanitised (``sanitized``)
+- ``isolated``: the same, but HTML that needs scripts goes into a frame (``isolated``)
+
+The other functions clean one other part of a message each: metadata, streams, errors, prompts,
+replies, comm data. Each takes any value, since a guest sends what it likes, and does not raise.
 """
 
 from __future__ import annotations
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Form(StrEnum):
-    """How a type's value travels; ``markup`` is text that has a sanitiser."""
+    """The form of a mime type's value. ``markup`` is text that passes a sanitiser."""
 
     base64 = "base64"
     json = "json"
@@ -51,12 +58,12 @@ class Form(StrEnum):
 
 #: The mime types that a guest may show. A type that is not here is dropped.
 #:
-#: Markup can carry scripts and remote references, and is sanitised; the others are drawn and
-#: nothing else. Not here, because their renderers run code or fetch data for them: scripts; Vega,
-#: Plotly and Bokeh (expressions, data addresses, links); GeoJSON (popups take property texts as
-#: HTML, map tiles come from the network); PDF (a viewer's business). Nor widgets, whose state and
-#: views pass by way of ``widgets``. Front ends match types by exact spelling, so no parameters
-#: and no capitals are known.
+#: Markup can carry scripts and remote references, so it is sanitised. Front ends only draw the
+#: others. Missing, because their renderers run code or fetch data: scripts; Vega, Plotly and Bokeh
+#: (expressions, data addresses, links); GeoJSON (popups show property texts as HTML, map tiles come
+#: from the network); PDF (which a viewer opens). Widgets are missing because their state and views
+#: pass through ``widgets``. Front ends compare types letter by letter, so a type with parameters or
+#: capitals is unknown.
 ALLOWED: Final[dict[str, Form]] = {
     "application/json": Form.json,
     "application/vnd.dataresource+json": Form.json,
@@ -76,12 +83,13 @@ ALLOWED: Final[dict[str, Form]] = {
 
 @cache
 def _sanitisers() -> Mapping[str, Callable[[str], str]]:
-    """Return the sanitiser of each type that is markup.
+    """Return the sanitiser of each mime type that is markup.
 
-    Each returns text from which nothing runs or loads, and raises ``RefusedError`` where none of
-    it should be shown.
+    A sanitiser returns text from which nothing runs or is loaded. It raises ``RefusedError`` if
+    nothing of the text may be shown.
     """
-    # nh3, expat and tables of patterns: 9 ms, and a kernel's start shows no markup.
+    # Importing nh3, expat and tables of patterns takes 9 ms, which a kernel's start need not wait
+    # for, since it shows no markup.
     from cellblock.host.output import html, tex  # noqa: PLC0415 - 9 ms
 
     return {
@@ -94,14 +102,17 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
 
 
 def _without_tags(text: str) -> str:
-    """Return text that a viewer might write into its page. Raises ``RefusedError`` for a tag."""
+    """Return a text without tags, which a viewer may write into its page.
+
+    Raises ``RefusedError`` if there is a tag.
+    """
     if "<" in text:
         raise RefusedError("has a tag")
     return text
 
 
 def sanitise(mime: str, text: str) -> str:
-    """Return what may be shown of markup. Raises ``RefusedError``."""
+    """Return markup of an allowed type, sanitised. Raises ``RefusedError`` if none may be shown."""
     _check_marks(marks(text), MAX_MARKS)
     return _sanitisers()[mime](text)
 
@@ -109,8 +120,8 @@ def sanitise(mime: str, text: str) -> str:
 def marks(text: str) -> int:
     """Return how many characters are neither letters, digits nor blanks.
 
-    A sanitiser's cost is in these, whatever the markup: each tag, attribute, class, style rule,
-    entity and TeX command begins or ends with one.
+    The time that a sanitiser takes depends on these: each tag, attribute, class, style rule, entity
+    and TeX command begins or ends with one.
     """
     return len(text.encode("utf-8", "replace").translate(None, _WORDS))
 
@@ -121,25 +132,29 @@ def _check_marks(number: int, most: int) -> None:
 
 
 def markup_size(data: Mapping[str, Any]) -> int:
-    """Return the characters of what a bundle has for sanitisers, whatever these leave of it."""
+    """Return how many characters of markup a guest's bundle has, before sanitising."""
     sent = (value for mime, value in data.items() if ALLOWED.get(mime) is Form.markup)
     return sum(len(value) for value in sent if isinstance(value, str))
 
 
+#: The bytes that ``marks`` does not count: letters, digits, blanks, and all beyond ASCII.
 _WORDS: Final = bytes(
     {*b"\t\n\r ", *range(0x80, 0x100), *(string.ascii_letters + string.digits).encode()}
 )
-#: The view of a widget, which a bundle may have beside the allowed types, and a widget's target.
+#: The type of a widget's view, which ``widgets`` may add to a bundle.
 VIEW: Final = "application/vnd.jupyter.widget-view+json"
+#: The comm target of widgets.
 WIDGET: Final = "jupyter.widget"
 _BASE64: Final = (string.ascii_letters + string.digits + "+/").encode("ascii")
 _HTML: Final = "text/html"
 _PLAIN: Final = "text/plain"
 _SCRIPT: Final = "application/javascript"
-#: Bundles of one short plain text need no copy; this is what most cells show.
+#: Characters of a plain text that is passed on without a copy, if it is all that a bundle has. Most
+#: cells show such bundles.
 _SHORT: Final = 64 << 10
+#: Bytes that are left free for the note about what was cut.
 _NOTE_BYTES: Final = 100
-#: Types that a page would run: another ``display`` may show what these would have.
+#: Types that a page runs. If one is dropped, the note names the ``display`` that would show it.
 _PROGRAMS: Final = (
     _SCRIPT,
     "application/vnd.bokehjs",
@@ -151,32 +166,37 @@ _PROGRAMS: Final = (
 
 # --- bounds: characters, unless a name says otherwise -------------------------------------------
 
-#: Bytes of a bundle, and its types.
+#: Bytes of a bundle.
 MAX_DISPLAY: Final = 16 << 20
+#: Types in a bundle.
 MAX_TYPES: Final = 32
-#: What is sanitised of one bundle, by its ``marks``: each takes 1.3 µs at most, in which nothing
-#: else is done, and a third of that in tables and drawings. A scatter plot has 25 for a point.
+#: Markup of one bundle, counted by ``marks``. A mark takes at most 1.3 µs to sanitise, and a third
+#: of that in tables and drawings; the host does nothing else meanwhile. A scatter plot has 25 marks
+#: for a point.
 MAX_MARKS: Final = 1_000_000
 MAX_STREAM: Final = 4 << 20
-#: Of a plain text that has colours or other controls.
+#: Characters of a plain text that has colours or other controls.
 MAX_STYLED: Final = 1 << 20
 MAX_METADATA: Final = 64 << 10
 MAX_COMM: Final = 4 << 20
-#: Values in JSON, and how deep they are nested.
+#: Values in one piece of JSON.
 MAX_NODES: Final = 1_000_000
+#: How deep they may be nested.
 MAX_DEPTH: Final = 60
-#: A display id, a comm id, a target's name.
+#: A display id, a comm id, or a target's name.
 MAX_NAME: Final = 1_000
 MAX_ENAME: Final = 200
 MAX_EVALUE: Final = 20_000
 MAX_TRACEBACK: Final = 400_000
 MAX_TRACEBACK_LINES: Final = 2_000
 MAX_PROMPT: Final = 500
-#: Completions, and the characters of one.
+#: Completions of one reply.
 MAX_MATCHES: Final = 10_000
+#: Characters of one completion.
 MAX_MATCH: Final = 10_000
-#: Expressions and pages of one reply.
+#: Expressions in one reply.
 MAX_EXPRESSIONS: Final = 100
+#: Pager pages in one reply.
 MAX_PAGES: Final = 16
 
 
@@ -184,10 +204,10 @@ MAX_PAGES: Final = 16
 
 
 def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
-    """Return a mime bundle with what the front end may have of ``data``, sanitised.
+    """Return a mime bundle with the allowed types of ``data``, sanitised and within the bounds.
 
-    A bundle that loses its rich part says so in its plain text; with ``hint``, where that part
-    is a program. ``used`` bytes of what may be shown are taken already.
+    If all rich types are lost, a note in the plain text says so. If one of them was a program,
+    ``hint`` is part of the note. ``used`` bytes of the bound are taken already.
     """
     if type(data) is not dict:
         return {}
@@ -195,13 +215,15 @@ def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
         plain = data.get(_PLAIN)
         if type(plain) is str and len(plain) <= _SHORT and "\r" not in plain and is_plain(plain):
             return data
-    left, clean, left_marks = MAX_DISPLAY - used, dict[str, Any](), MAX_MARKS
+    left = MAX_DISPLAY - used
+    clean = dict[str, Any]()
+    left_marks = MAX_MARKS
     dropped = refused_types(data)
     for mime in [mime for mime in ALLOWED if mime in data][:MAX_TYPES]:
         try:
             if ALLOWED[mime] is Form.markup and isinstance(data[mime], str):
-                _check_marks(found := marks(data[mime]), left_marks)
-                left_marks -= found
+                _check_marks(number := marks(data[mime]), left_marks)
+                left_marks -= number
             clean[mime], size = _clean_value(mime, data[mime], left)
         except TooLargeError:
             dropped.append(f"{mime} (too large)")
@@ -214,25 +236,28 @@ def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
 
 
 def _with_note(clean: dict[str, Any], dropped: list[str], hint: str = "") -> dict[str, Any]:
-    """Return a bundle that says what was left out, if nothing but text is left to see."""
+    """Add a note with the dropped types to the plain text, if that is all that is left to show."""
     if dropped and clean.keys() <= {_PLAIN}:
         note = "; ".join(filter(None, [f"cellblock left out {', '.join(dropped)}", hint]))
-        said = "\n".join(filter(None, [clean.get(_PLAIN), f"[{note}]"]))
-        clean[_PLAIN] = OwnLines(said, own_lines(clean) | _own(f"[{note}]", dropped))
+        text = "\n".join(filter(None, [clean.get(_PLAIN), f"[{note}]"]))
+        clean[_PLAIN] = OwnLines(text, own_lines(clean) | _own_line(f"[{note}]", dropped))
     return clean
 
 
-#: What is left out, as it is called; and why, in the host's words.
+#: A dropped type, perhaps with the host's reason behind it.
 _LEFT_OUT: Final = re.compile(r"[\w.+-]+/[\w.+-]+(?: \(.*\))?", re.ASCII)
 
 
-def _own(note: str, names: Iterable[str]) -> frozenset[str]:
-    """Return a note as a line of the host's, unless what it names is something to be read."""
+def _own_line(note: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the note as a line of the host's own, or nothing if a name does not look like a type.
+
+    The guest chooses the names, and one could be a sentence.
+    """
     return frozenset({note} if all(map(_LEFT_OUT.fullmatch, names)) else ())
 
 
 def refused_types(data: Any) -> list[str]:
-    """Return the types in a bundle that are not allowed, fit to be shown, at most 8."""
+    """Return the names of types in a bundle that are not allowed: at most 8, cleaned for a note."""
     if type(data) is not dict:
         return []
     refused = [key for key in list(data)[:1_000] if key not in ALLOWED]
@@ -240,9 +265,10 @@ def refused_types(data: Any) -> list[str]:
 
 
 def _clean_value(mime: str, value: Any, left: int) -> tuple[Any, int]:
-    """Return an allowed type's value and its size in bytes.
+    """Return the cleaned value of an allowed type, and its size in bytes.
 
-    Raises ``TooLargeError``, ``RefusedError``.
+    Raises ``TooLargeError`` if it has more than ``left`` bytes, ``RefusedError`` if the sanitiser
+    leaves nothing.
     """
     form = ALLOWED[mime]
     if form is Form.json:
@@ -261,7 +287,7 @@ def _clean_value(mime: str, value: Any, left: int) -> tuple[Any, int]:
 
 
 def _clean_plain(value: Any, room: int) -> str:
-    """Return a plain text; the line that says that it is cut is the host's."""
+    """Return a plain text, cut to ``room``; the line that says so counts as the host's own."""
     styled = isinstance(value, str) and not is_plain(value)
     taken = cut(value, MAX_STYLED) if styled else value
     text = clean_text(taken)
@@ -272,9 +298,13 @@ def _clean_plain(value: Any, room: int) -> str:
 
 
 def _clean_base64(value: Any, left: int) -> tuple[str, int]:
-    """Return ``value`` as canonical base64: nbconvert writes it into an attribute as it is."""
+    """Return ``value``, base64 text or bytes, as canonical base64, and its size.
+
+    nbconvert writes the text into an attribute unescaped, so it may have no other characters.
+    Raises ``TooLargeError``.
+    """
     if isinstance(value, str) and value.isascii() and len(value) % 4 == 0:
-        # As libraries encode: one look instead of decoding and encoding again.
+        # Libraries encode like this. Checking is faster than decoding and encoding again.
         others = value.encode("ascii").translate(None, _BASE64).decode("ascii")
         if others in ("", "=", "==") and value.endswith(others):
             _size(value, left)
@@ -295,23 +325,25 @@ def _clean_base64(value: Any, left: int) -> tuple[str, int]:
 
 
 def _size(text: str, left: int) -> int:
+    """Return the bytes of a text. Raises ``TooLargeError`` if there are more than ``left``."""
     size = len(text) if text.isascii() else len(text.encode("utf-8"))
     if size > left:
         raise TooLargeError
     return size
 
 
-# --- a bundle, by the policy's ``display`` ------------------------------------------------------
+# --- a bundle, under the policy's ``display`` ---------------------------------------------------
 #
-# Each function takes whatever a guest sent and returns a bundle within the bounds.
+# Each function takes any value from a guest and returns a bundle within the bounds.
 
 _HINT: Final = 'display = "isolated" in the policy would show it'
 
 
 def text(data: Any) -> dict[str, Any]:
-    """Return the plain text of a bundle; a note where there is none, or only an object's name.
+    """Return a bundle with plain text only.
 
-    In place of a name comes the text of another type, if there is one.
+    If the plain text is missing or only names an object (``<Figure ...>``), the text of another
+    type takes its place. If there is none, a note names the types that were left out.
     """
     if type(data) is not dict or not data:
         return {}
@@ -321,48 +353,50 @@ def text(data: Any) -> dict[str, Any]:
         return clean
     rich = clean_bundle({key: data[key] for key in TYPES if key in data}) if clean else {}
     rich.pop(_PLAIN, None)  # a note on what was left out
-    if found := readable(rich):
-        read = clean_bundle({_PLAIN: found})[_PLAIN]
+    if replacement := readable(rich):
+        read = clean_bundle({_PLAIN: replacement})[_PLAIN]
         return {_PLAIN: OwnLines(read, own_lines({**rich, _PLAIN: read}))}
     names = [clean_line(str(key)[:100], 100) for key in others[:8]]
     note = f"[cellblock shows text only, and left out {', '.join(names)}]"
-    said = " ".join(filter(None, [clean.get(_PLAIN), note]))
-    return {_PLAIN: OwnLines(said, _own(note, names))}
+    shown = " ".join(filter(None, [clean.get(_PLAIN), note]))
+    return {_PLAIN: OwnLines(shown, _own_line(note, names))}
 
 
 def sanitized(data: Any) -> dict[str, Any]:
-    """Return what the sanitisers leave of a bundle."""
+    """Return a bundle's allowed types, with markup sanitised."""
     return clean_bundle(data, _HINT)
 
 
 def _frames() -> ModuleType:
-    """Return what makes frames, imported late: most kernels show no page that needs one."""
-    from cellblock.host.output import frames  # noqa: PLC0415 - as said
+    """Return the module ``frames``, imported late: most kernels show no page that needs one."""
+    from cellblock.host.output import frames  # noqa: PLC0415 - see the docstring
 
     return frames
 
 
 def shared_libraries() -> SharedLibraries:
-    """Return a memory of the libraries that frames of one notebook share."""
-    made: SharedLibraries = _frames().SharedLibraries()
-    return made
+    """Return a new record of the libraries that the frames of one notebook share."""
+    libraries: SharedLibraries = _frames().SharedLibraries()
+    return libraries
 
 
 def isolated(data: Any) -> dict[str, Any]:
-    """Return the bundle sanitised, but for a part that needs scripts: that goes into frames."""
+    """Return the bundle sanitised, except that HTML which needs scripts is put into a frame."""
     if type(data) is not dict or (_HTML not in data and _SCRIPT not in data):
         return clean_bundle(data)
-    hosts, named = frozenset[str](), data
+    own = frozenset[str]()
+    marked = data
     if isinstance(html_text := data.get(_HTML), str) and len(html_text) <= MAX_DISPLAY:
         from cellblock.host.output import html  # noqa: PLC0415 - see ``_sanitisers``
 
         with_lines = html.name_embedded(html_text)
-        hosts, named = with_lines.hosts, {**data, _HTML: str(with_lines)}
+        own = with_lines.hosts
+        marked = {**data, _HTML: str(with_lines)}
     frames = _frames()
-    page = frames.page_of(named)
+    page = frames.page_of(marked)
     if page is None:
         return clean_bundle(data)
-    framed = frames.framed(page, hosts)
+    framed = frames.framed(page, own)
     if len(framed) > MAX_DISPLAY:
         return _with_note({}, [f"{_HTML} (too large)"])
     rest = {key: data[key] for key in ALLOWED if key in data and key != _HTML}
@@ -377,14 +411,14 @@ _BY_DISPLAY: Final[dict[str, Show]] = {
 
 
 def for_display(display: str) -> Show:
-    """Return what makes a bundle fit to be shown in a cell's output under this policy."""
+    """Return the function that cleans bundles of a cell's output, by the policy's ``display``."""
     return _BY_DISPLAY[display]
 
 
 def for_page(display: str) -> Show:
-    """Return the same for places that show a value in passing: pagers, tooltips, expressions.
+    """Return the function that cleans bundles for pagers, tooltips and expressions.
 
-    Frames have no room there.
+    These have no room for frames, so ``isolated`` is ``sanitized`` there.
     """
     return _BY_DISPLAY["sanitized" if display == "isolated" else display]
 
@@ -398,8 +432,9 @@ def _is_size(value: Any) -> bool:
     return type(value) in (int, float) or (type(value) is str and bool(_SIZE.fullmatch(value)))
 
 
-#: Names of metadata, by what they say. Any other goes: an exporter may act on it, as nbconvert does
-#: on ``filename`` and ``filenames``, under which it writes files and finds images.
+#: The metadata that may pass, each with a check of its value. All other metadata is dropped, since
+#: exporters act on it: nbconvert writes files under ``filename``, and finds images by
+#: ``filenames``.
 _METADATA: Final[dict[str, Callable[[Any], bool]]] = {
     "alt": lambda value: type(value) is str,  # an image's, and pages escape it
     "expanded": lambda value: type(value) is bool,  # of a tree of JSON
@@ -412,31 +447,33 @@ _METADATA: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def clean_metadata(metadata: Any) -> dict[str, Any]:
-    """Return metadata with what front ends show by it, of the bundle and of each type.
+    """Return the allowed metadata of a bundle, and of each mime type in it.
 
-    What is over its bounds is dropped whole.
+    Metadata beyond its bound is dropped as a whole.
     """
     if not metadata:
         return {}
-    given = _object(metadata, MAX_METADATA)
-    of_types = {mime: _known(given[mime]) for mime in ALLOWED if type(given.get(mime)) is dict}
-    return _known(given) | of_types
+    cleaned = _object(metadata, MAX_METADATA)
+    of_types = {mime: _known(cleaned[mime]) for mime in ALLOWED if type(cleaned.get(mime)) is dict}
+    return _known(cleaned) | of_types
 
 
 def _known(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the allowed entries of metadata (``_METADATA``)."""
     return {
         name: value
         for name, value in metadata.items()
-        if (holds := _METADATA.get(name)) is not None and holds(value)
+        if (is_valid := _METADATA.get(name)) is not None and is_valid(value)
     }
 
 
 def clean_name(name: Any) -> str | None:
-    """Return a display id, comm id or target name as one bounded line, None if it is none."""
+    """Return a display id, comm id or target name as one bounded line; None if nothing is left."""
     return clean_line(name, MAX_NAME) or None
 
 
 def _object(value: Any, chars: int) -> dict[str, Any]:
+    """Return a dict as clean JSON; empty if it is none, or has more than ``chars`` characters."""
     if type(value) is not dict:
         return {}
     try:
@@ -450,7 +487,7 @@ def _object(value: Any, chars: int) -> dict[str, Any]:
 
 
 def clean_stream(text: Any) -> str:
-    """Return text for stdout or stderr: colours and line redraws stay, other sequences go."""
+    """Return text for stdout or stderr: colours and redraws of the line stay, the rest goes."""
     if type(text) is str and len(text) <= MAX_STREAM and is_plain(text):
         return text
     return clean_stream_text(cut(text, MAX_STREAM) if type(text) is str else text)
@@ -460,21 +497,23 @@ def clean_error(ename: Any, evalue: Any, traceback: Any) -> dict[str, Any]:
     """Return the content of an ``error`` message."""
     lines = traceback if isinstance(traceback, list | tuple) else []
     half = MAX_TRACEBACK_LINES // 2
-    if len(lines) > 2 * half:  # its end names the error, so the middle goes
+    if len(lines) > 2 * half:
+        # The middle is left out, since the last lines name the error.
         note = f"[cellblock: {len(lines) - 2 * half:,} more lines left out]"
         lines = [*lines[:half], note, *lines[-half:]]
-    each = max(200, MAX_TRACEBACK // max(1, len(lines)))
+    line_chars = max(200, MAX_TRACEBACK // max(1, len(lines)))
     return {
         "ename": clean_line(ename, MAX_ENAME) or "Error",
         "evalue": clean_and_cut(evalue, MAX_EVALUE),
-        "traceback": [clean_and_cut(line, each) for line in lines],
+        "traceback": [clean_and_cut(line, line_chars) for line in lines],
     }
 
 
 def clean_prompt(prompt: Any) -> str:
-    """Return an input prompt as one line without controls: it must not imitate the host's.
+    """Return an input prompt as one line without controls.
 
-    Those have several lines, and a mark that is taken out here.
+    It must not pass for a question of the host's. Those have several lines, and a mark that is
+    removed here.
     """
     return clean_line(prompt, MAX_PROMPT).replace(HOSTS_MARK, " ")
 
@@ -483,9 +522,9 @@ def clean_prompt(prompt: Any) -> str:
 
 
 def clean_payload(payload: Any, show: Show = clean_bundle) -> list[dict[str, Any]]:
-    """Return the payloads that only show something: ``page``. The others act on the front end.
+    """Return the payloads of source ``page``, which show text in a pager; ``show`` cleans that.
 
-    ``show`` cleans what a page shows.
+    All others are dropped, since they make the front end do something, such as edit a file.
     """
     if not isinstance(payload, list | tuple):
         return []
@@ -497,13 +536,13 @@ def _page(page: dict[Any, Any], show: Show) -> dict[str, Any]:
     data = page.get("data")
     if not isinstance(data, dict):
         data = {_PLAIN: page.get("text", "")}
-    # jupyter console reads text/plain without looking.
+    # jupyter console reads text/plain without checking that it is there.
     bundle = {_PLAIN: "", **show(data)}
     return {"source": "page", "data": bundle, "start": _number(page.get("start"))}
 
 
 def clean_expressions(expressions: Any, show: Show = clean_bundle) -> dict[str, Any]:
-    """Return the values of user_expressions, each a bundle that ``show`` cleans, or an error."""
+    """Return the reply's ``user_expressions``: each an error, or a bundle that ``show`` cleans."""
     if type(expressions) is not dict:
         return {}
     items = list(expressions.items())[:MAX_EXPRESSIONS]
@@ -521,7 +560,7 @@ def _expression(value: Any, show: Show) -> dict[str, Any]:
 
 
 def clean_matches(matches: Any) -> list[str]:
-    """Return completions: bounded one-liners, in their order."""
+    """Return completions, each as one bounded line, in their order."""
     if not isinstance(matches, list | tuple):
         return []
     return [clean_line(match, MAX_MATCH) for match in matches[:MAX_MATCHES]]
@@ -531,7 +570,7 @@ _MATCH_TEXTS: Final = ("text", "type", "signature")
 
 
 def clean_match_types(types: Any) -> list[dict[str, Any]]:
-    """Return ``_jupyter_types_experimental``: start, end, text, type and signature."""
+    """Return ``_jupyter_types_experimental``, with start, end, text, type and signature of each."""
     if not isinstance(types, list | tuple):
         return []
     return [
@@ -547,5 +586,5 @@ def _number(value: Any) -> int:
 
 
 def clean_comm(data: Any) -> dict[str, Any]:
-    """Return a comm message's ``data``; one that is over its bounds is dropped whole."""
+    """Return a comm message's ``data`` as clean JSON; empty if it is beyond its bounds."""
     return _object(data, MAX_COMM)

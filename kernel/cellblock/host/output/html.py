@@ -1,17 +1,23 @@
-"""HTML, Markdown and SVG that a notebook may show: what is let through stands in the tables here.
+"""Sanitisers of HTML (``clean``), SVG (``clean_svg``) and Markdown (``clean_markdown``).
 
-HTML: nh3 decides on the tree. Invariant: of what the guest wrote, only elements and attributes of
-the tables here come out. None of them runs code, loads anything, submits anything, or switches an
-HTML parser to another language, so parsing the result again (a browser, a saved notebook,
-nbconvert) can't yield what was not let through. The two things that do switch, style sheets and
-drawings, are cut out before and written anew, by ``markup.sheet`` and ``clean_svg``.
+The tables in this module are the allowlists of elements and attributes.
 
-SVG is parsed as XML and written anew from an allowlist of elements and attributes. Invariant: the
-text that comes out is well-formed XML with no declaration, DTD, entity, comment, CDATA, processing
-instruction or prefix but ``xlink``. It holds no script, no handler, no animation, no HTML, and
-refers to nothing outside itself but where a link leads. Its ids are ``markup.safe_id``'s. It reads
-the same inside HTML: no element in it ends foreign content, and the two whose content an HTML
-parser takes for HTML (title, desc) hold text only.
+HTML takes these steps: cut out what is not HTML (``cut_opaque``); give it a regular shape, which
+bounds the time that a tree takes (``regular``); filter the tree by the tables (nh3); put back style
+sheets and drawings, which were cleaned apart. Invariant: of the guest's text, only elements and
+attributes in the tables come out. None of them runs code, loads or submits anything, or makes an
+HTML parser read on in another language. So no second parser (a browser, a saved notebook,
+nbconvert) finds anything else in the result. Style sheets and drawings do make it read on in
+another language: ``markup.sheet`` and ``clean_svg`` write these anew.
+
+SVG is parsed as XML and written anew. Invariant: the result is well-formed XML without declaration,
+DTD, entity, comment, CDATA, processing instruction or prefix other than ``xlink``. It has no
+script, handler, animation or HTML, and refers to nothing outside itself, except that links lead
+away. Its ids are made by ``markup.safe_id``. Inside HTML it means the same: no element in it ends
+the drawing for an HTML parser, and the two whose content such a parser takes for HTML (title,
+desc) have text only.
+
+Markdown is not parsed: see the last part of this module.
 """
 
 from __future__ import annotations
@@ -50,7 +56,7 @@ ELEMENTS: Final = words(
     "style",  # rewritten by css
     "text textPath tspan",
 )
-#: Attributes whose value is geometry, a keyword or words: none of them names a resource.
+#: Attributes of drawings whose value is geometry, a keyword or words. None names a resource.
 PLAIN: Final = words(
     "aria-describedby aria-hidden aria-label aria-labelledby class focusable role",
     "azimuth baseFrequency diffuseConstant divisor edgeMode elevation exponent",  # of filters
@@ -69,13 +75,15 @@ PLAIN: Final = words(
 _SVG: Final = "http://www.w3.org/2000/svg"
 _XLINK_HREF: Final = "http://www.w3.org/1999/xlink href"
 _SPACE: Final = "http://www.w3.org/XML/1998/namespace space"
-#: How attributes with a namespace are written.
+#: The attributes with a namespace that may stay, and how they are written.
 _PREFIXED: Final = {_XLINK_HREF: "xlink:href", _SPACE: "xml:space"}
 _MAX_DEPTH: Final = 100
 
+#: Elements that may not have others inside.
 _TEXT_ONLY: Final = frozenset(("desc", "style", "title"))
+#: Elements whose text is written.
 _TEXT: Final = frozenset(("a", "desc", "text", "textPath", "title", "tspan"))
-#: What starts a function, an escape or a scheme.
+#: A character that begins a function's arguments, an escape, or what follows a scheme.
 _SUSPECT: Final = re.compile(r"[(\\:]")
 _SIZES: Final = frozenset(("height", "width"))
 _TRANSFORMS: Final = frozenset(("gradientTransform", "patternTransform"))
@@ -83,7 +91,10 @@ _ESCAPED: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"
 
 
 def clean_svg(text: str) -> str:
-    """Return the drawing with what the allowlist knows. Raises ``RefusedError``."""
+    """Return a drawing with only the elements and attributes in the tables.
+
+    Raises ``RefusedError`` if it is not well-formed, declares entities, or is nested too deep.
+    """
     writer = _Writer(scope=markup.scope(text))
     parser = expat.ParserCreate("utf-8", namespace_separator=" ")
     parser.buffer_text = True
@@ -103,29 +114,38 @@ def _no_entities(*_: object) -> None:
 
 
 class _Writer:
-    """Writes what the parser reports; single use."""
+    """Writes one drawing anew, from the elements and texts that the parser reports."""
 
     def __init__(self, scope: str) -> None:
-        self._scope, self._parts = scope, list[str]()
+        #: The id of the drawing's root, to which its style sheets are confined.
+        self._scope = scope
+        self._parts = list[str]()
+        #: The namespace of the root; None before the root.
         self._space: str | None = None
+        #: The open elements, outermost first, and their ids.
         self._stack: list[str] = []
         self._ids: list[str | None] = []
+        #: How many open elements are skipped: an unknown one and those within it.
         self._skipped = 0
+        #: Whether the last start tag still lacks its ">", because its element may be empty.
         self._unclosed = False
+        #: The text of the open style element.
         self._sheet: list[str] = []
+        #: Ids of elements that hold a ``use``.
         self._with_use: set[str] = set()
+        #: Ids that a ``use`` refers to.
         self._used: set[str] = set()
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Write an element's start, or skip it with all that is in it."""
+        """Write an element's start tag, or skip the element and everything in it."""
         space, _, local = name.rpartition(" ")
         if self._space is None:
             if local != "svg" or space not in ("", _SVG):
                 raise RefusedError("its root is not svg")
             self._space = space
         inside = self._stack[-1] if self._stack else ""
-        known = local in ELEMENTS and space == self._space and inside not in _TEXT_ONLY
-        if self._skipped or not known:
+        is_allowed = local in ELEMENTS and space == self._space and inside not in _TEXT_ONLY
+        if self._skipped or not is_allowed:
             self._skipped += 1
             return
         if len(self._stack) >= _MAX_DEPTH:
@@ -135,6 +155,7 @@ class _Writer:
             self._open(local, attributes)
 
     def _open(self, local: str, attributes: dict[str, str]) -> None:
+        """Write a start tag with the attributes that may stay."""
         pairs = _drawing_attributes(local, attributes)
         if len(self._stack) == 1:
             own = {"xmlns": _SVG, "xmlns:xlink": "http://www.w3.org/1999/xlink"}
@@ -148,7 +169,7 @@ class _Writer:
         self._unclosed = True
 
     def end(self, _: str) -> None:
-        """Write an element's end."""
+        """Write an element's end tag, or a style element, which is complete now."""
         if self._skipped:
             self._skipped -= 1
             return
@@ -170,7 +191,7 @@ class _Writer:
             self._write(f"<style>{rules.translate(_ESCAPED)}</style>")
 
     def text(self, text: str) -> None:
-        """Write text where text is drawn; between other elements only what is blank."""
+        """Write text within elements that show text; elsewhere only blanks."""
         if self._skipped:
             return
         inside = self._stack[-1]
@@ -186,13 +207,17 @@ class _Writer:
         self._parts.append(text)
 
     def finish(self) -> str:
-        """Return the drawing. A ``use`` of what holds a ``use`` can grow without end."""
+        """Return the drawing. Raises ``RefusedError`` for a ``use`` of what holds a ``use``.
+
+        A few of these can draw millions of copies.
+        """
         if self._used & self._with_use:
             raise RefusedError("uses what uses")
         return "".join(self._parts)
 
 
 def _drawing_attributes(element: str, attributes: dict[str, str]) -> dict[str, str]:
+    """Return the attributes of a drawing's element that may stay, by the names to write."""
     kept = dict[str, str]()
     for name, value in attributes.items():
         cleaned = _attribute(element, name, value)
@@ -204,7 +229,7 @@ def _drawing_attributes(element: str, attributes: dict[str, str]) -> dict[str, s
 
 
 def _attribute(element: str, name: str, value: str) -> str | None:
-    """Return an attribute's value, None if it goes."""
+    """Return the cleaned value of a drawing's attribute, or None to drop the attribute."""
     if name in {"href", _XLINK_HREF}:
         return _LINKS.get(element, _local)(value)
     if name in DRAWING or name in _TRANSFORMS:
@@ -229,9 +254,10 @@ _CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
 }
 
 
-# --- what may be shown: elements and attributes, a family a line --------------------------------
+# --- HTML: the allowlists of elements and attributes, a family a line ---------------------------
 
-#: None runs, loads or submits, or makes an HTML parser read on in another language.
+#: Elements of HTML. None runs code, loads or submits anything, or makes an HTML parser read on in
+#: another language.
 TAGS: Final = words(
     "a",  # leads away on a click
     "abbr b bdi bdo big cite code del dfn em font i ins kbd mark q s samp small span strike strong",
@@ -249,7 +275,7 @@ _CELL: Final = words(
     "align bgcolor height nowrap valign width",
     "colspan rowspan",
 )
-#: Attributes by element; ``*`` stands for every one. ``_VALUES`` looks at what some say.
+#: The attributes of each element; ``*`` stands for all elements. ``_VALUES`` checks some values.
 ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
     "*": words("align aria-hidden aria-label class dir hidden id lang role style title"),
     "a": words("href target"),
@@ -270,8 +296,8 @@ ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
     "time": words("datetime"),
     "tr": words("bgcolor valign"),
 }
-#: The other names that HTML knows or knew, and the doors to SVG and MathML: Markdown must not
-#: take them for a generic type such as ``list<int>``.
+#: The other elements that HTML has or had, and those that begin SVG and MathML. In Markdown these
+#: must not be mistaken for a generic type such as ``list<int>``.
 OTHER_ELEMENTS: Final = words(
     "acronym basefont blink dir marquee nobr rb rbc rtc spacer wbr",  # looks
     "animate animatecolor animatemotion animatetransform discard mpath set view",  # of SVG
@@ -288,7 +314,7 @@ OTHER_ELEMENTS: Final = words(
 
 
 def attribute(name: str, value: str) -> str | None:
-    """Return the value of an attribute that ``ATTRIBUTES`` has, None to drop it."""
+    """Return the cleaned value of an attribute in ``ATTRIBUTES``, or None to drop it."""
     check = _VALUES.get(name)
     return check(value) if check else value
 
@@ -297,6 +323,7 @@ def _length(value: str) -> str | None:
     return None if markup.is_huge(value) else value
 
 
+#: The checks of values, by attribute.
 _VALUES: Final[dict[str, Callable[[str], str | None]]] = {
     "border": _length,
     "cellpadding": _length,
@@ -314,48 +341,59 @@ _VALUES: Final[dict[str, Callable[[str], str | None]]] = {
 }
 
 
-# --- the whole of an output -------------------------------------------------------------------
+# --- HTML: one whole output -------------------------------------------------------------------
 
+#: The element that stands for a drawing while nh3 filters the rest.
 _HOLE: Final = "cellblock-svg"
-#: Elements of a kind that someone misses when it goes; others go without a word.
+#: Elements whose absence a user notices: a note names them. Others are dropped without a note.
 _MISSED: Final = words("applet audio button canvas embed form frame link object video")
+#: Opaque elements that are dropped without a note.
 _QUIET: Final = words("noscript style title")
-#: Each costs some 20 µs at least, however small.
+#: Drawings in one output. Even a small one takes 20 µs.
 _MAX_DRAWINGS: Final = 1_000
-#: What is drawn beyond the box of an output, as by a child that is higher than its parent, is cut
-#: off there, or scrolled to. Front ends have such a box of their own; pages of nbconvert's template
-#: ``basic`` have none.
+#: Of the box around an output with styles: what is drawn beyond the box, such as a child that is
+#: higher than its parent, is cut off or can be scrolled to. Front ends have such a box of their
+#: own, but pages made with nbconvert's template ``basic`` have none.
 _CLIPS: Final = 'style="overflow: auto"'
+#: An element that can be seen, or text.
 _SHOWN: Final = re.compile(r"<(?:hr|img|input|meter|progress|svg)\b|(?:^|>)\s*+[^<\s]")
 
 
 def clean(text: str) -> OwnLines:
-    """Return what may be shown of ``text``, with a note when something was left out.
+    """Return HTML, sanitised, with a note of what was left out.
 
-    Raises ``RefusedError`` when nothing would be seen.
+    Raises ``RefusedError`` if something was left out and nothing is left to see.
     """
     return _Cleaner().clean(text)
 
 
 def text_of_page(page: str) -> str:
-    """Return HTML that has the text of a page, for ``readable``: to be shown to nobody."""
+    """Return HTML of regular shape with the text of a page, for ``readable`` to extract the text.
+
+    It is not sanitised, and must not be shown.
+    """
     return split_texts(regular(cut_opaque(page, lambda *_: ""))[0])
 
 
 class _Cleaner:
-    """Cleans one HTML text; single use."""
+    """Sanitises one HTML text. For a single use."""
 
     def __init__(self) -> None:
+        #: Marks the places of drawings; the guest can't guess it.
         self._nonce = secrets.token_hex(8)
+        #: The texts of style elements.
         self._rules: list[str] = []
+        #: The cleaned drawings, by the number in their place.
         self._drawings: list[str] = []
+        #: Names of what was left out and is missed.
         self._missed: set[str] = set()
-        #: Whether a style says more than how letters look.
+        #: Whether a style does more than set how letters look, so that the output needs a box.
         self._moves = False
 
     def clean(self, text: str) -> OwnLines:
-        named = name_embedded(text)
-        body, elements = regular(cut_opaque(named, self._replace))
+        """Return the HTML, sanitised; see the function ``clean``."""
+        with_lines = name_embedded(text)
+        body, elements = regular(cut_opaque(with_lines, self._replace))
         self._missed |= elements & _MISSED
         body = tex.clean_formulas(self._filled(self._filtered(split_texts(body))))
         missed = ", ".join(sorted(self._missed))
@@ -363,21 +401,25 @@ class _Cleaner:
             raise RefusedError(missed)
         scope = markup.scope(text) if self._rules else ""
         if rules := markup.sheet("\n".join(self._rules), scope):
-            # The style sheet matches nothing outside of this element.
+            # The rules match only within this element.
             body = f'<div id="{scope}" {_CLIPS}>\n<style>\n{rules}\n</style>\n{body}\n</div>'
         elif self._moves:
             body = f"<div {_CLIPS}>{body}</div>"
-        hosts = set(named.hosts)
+        hosts = set(with_lines.hosts)
         if missed:
-            said = f"[cellblock left out {missed}]"
-            body += f"\n<p><small>{said}</small></p>"
-            hosts.add(said)
+            note = f"[cellblock left out {missed}]"
+            body += f"\n<p><small>{note}</small></p>"
+            hosts.add(note)
         return OwnLines(body, hosts)
 
     def _replace(self, name: str, source: str) -> str:
-        """Return what stands for an element whose content is no HTML, while nh3 decides."""
+        """Take an opaque element out: keep a style sheet or drawing, and note other elements.
+
+        Return the text to put in its place: for a drawing the place that ``_filled`` fills.
+        """
         if name == "style":
-            start, end = source.find(">"), source.rfind("</")
+            start = source.find(">")
+            end = source.rfind("</")
             self._rules.append(source[start + 1 : end if end > start else len(source)])
         elif name == "svg" and len(self._drawings) < _MAX_DRAWINGS:
             try:
@@ -385,13 +427,14 @@ class _Cleaner:
             except RefusedError:
                 self._missed.add("svg")
                 return ""
-            # nh3 keeps a drawing's place only with this nonce.
+            # ``_attribute`` drops the class of any other such element, so a guest can't make one.
             return f'<{_HOLE} class="{self._nonce}-{len(self._drawings) - 1}"></{_HOLE}>'
         if name not in _QUIET:
             self._missed.add(name)
         return ""
 
     def _filtered(self, text: str) -> str:
+        """Return the HTML with only the elements and attributes in the tables."""
         return nh3.clean(
             text,
             tags={*TAGS, _HOLE},
@@ -403,7 +446,7 @@ class _Cleaner:
         )
 
     def _attribute(self, tag: str, name: str, value: str) -> str | None:
-        """Return an attribute's value, None to drop it."""
+        """Return the cleaned value of an attribute, or None to drop it. Called by nh3."""
         if tag == _HOLE:
             return value if value.startswith(self._nonce) else None
         kept = attribute(name, value)
@@ -414,22 +457,23 @@ class _Cleaner:
         return kept
 
     def _filled(self, body: str) -> str:
-        """Return ``body`` with its drawings.
+        """Return the filtered HTML with the drawings in their places.
 
-        In attributes and text nh3 writes quotes or brackets as entities, so only elements match.
+        nh3 writes quotes in attributes and brackets in text as entities, so the pattern only
+        matches elements.
         """
         hole = re.compile(rf'<{_HOLE} class="{self._nonce}-(\d+)"></{_HOLE}>')
-        return hole.sub(lambda found: self._drawings[int(found[1])], body)
+        return hole.sub(lambda match: self._drawings[int(match[1])], body)
 
 
-# --- pages and media of other addresses -----------------------------------------------------------
+# --- HTML: pages and media that are embedded by their address -------------------------------------
 
 _EMBEDDED: Final = re.compile(
     r"<(audio|embed|iframe|object|video)(?=[\s/>])"
     r"((?:[^<>\"']|\"[^\"]{0,4000}+\"|'[^']{0,4000}+'){0,4000}+)>",
     re.IGNORECASE,
 )
-#: In the text itself: in lower case a text may have another length.
+#: Closing tags. Searched for in the text itself: in lower case it may have another length.
 _CLOSING: Final = {
     name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
     for name in ("audio", "iframe", "object", "video")
@@ -440,33 +484,37 @@ _SOURCE: Final = re.compile(
 _SOURCE_DOC: Final = re.compile(r"(?<![\w-])srcdoc\s*+=", re.IGNORECASE)
 _INSIDE: Final = re.compile(r"<source(?=[\s/])[^<>]{0,4000}>", re.IGNORECASE)
 _LOADS: Final = re.compile(r"(?!data:|blob:|about:|javascript:|#)\S", re.IGNORECASE)
-#: Elements that may be looked at, so that looking is quick.
+#: HTML with more such elements is left as it is, which bounds the time.
 _MOST_EMBEDDED: Final = 200
+#: Characters of an address that are shown.
 _LONGEST_ADDRESS: Final = 500
-#: An address that makes no sentence of the line that it stands in.
+#: An address without blanks, so that it can't be a sentence in the host's line.
 _ONE_WORD: Final = re.compile(r"[!-Z^-~]+")
 
 
 def name_embedded(text: str) -> OwnLines:
-    """Return HTML with a line for each page, sound or film that is embedded by its address.
+    """Return HTML with a line in place of each page, sound or film embedded by its address.
 
-    Nothing is loaded into outputs, so all that was seen of it was an empty frame. HTML with a
-    script stays as it is: the text may be a part of a program.
+    Outputs load nothing, so these would be empty frames. The line has the address as a link. HTML
+    with a script stays as it is, since a match in it may be a part of the program.
     """
     lowered = text.lower()
-    found = sum(map(lowered.count, ("<audio", "<embed", "<iframe", "<object", "<video")))
-    if not 0 < found <= _MOST_EMBEDDED or "<script" in lowered:
+    number = sum(map(lowered.count, ("<audio", "<embed", "<iframe", "<object", "<video")))
+    if not 0 < number <= _MOST_EMBEDDED or "<script" in lowered:
         return OwnLines(text)
-    parts, hosts, at = [], set[str](), 0
+    parts = []
+    hosts = set[str]()
+    at = 0
     while element := _EMBEDDED.search(text, at):
-        name, attributes = element[1].lower(), element[2]
+        name = element[1].lower()
+        attributes = element[2]
         end = element.end()
         if name != "embed" and (close := _CLOSING[name].search(text, end)):
             end = text.find(">", close.end()) + 1 or len(text)
         source = _SOURCE.search(attributes) if not _SOURCE_DOC.search(attributes) else None
         if source is None and name in ("audio", "video"):
-            inside = _INSIDE.search(text, element.end(), end)
-            source = inside and _SOURCE.search(inside[0])
+            child = _INSIDE.search(text, element.end(), end)
+            source = child and _SOURCE.search(child[0])
         address = unescape(next(filter(None, source.groups()), "")) if source else ""
         if not _LOADS.match(address.strip()):
             parts.append(text[at : element.end()])
@@ -487,30 +535,35 @@ def name_embedded(text: str) -> OwnLines:
 
 
 def _not_embedded(name: str, address: str) -> str:
+    """Return the line in place of an embedded element."""
     what = {"audio": "sounds", "video": "films"}.get(name, "pages")
     return f"[cellblock loads no {what} into outputs: open {address} yourself]"
 
 
-# --- a regular shape, before a tree is built ----------------------------------------------------
+# --- HTML: a regular shape, before a tree is built ----------------------------------------------
 #
-# HTML tree builders take quadratic time and worse over deep nesting, unclosed formatting elements
-# and tags with thousands of attributes: 200 kB took nh3 5 s. Here tags are paired, nesting is
-# bounded and comments, declarations and elements whose content is no markup are taken out, in time
-# linear in the text's length. This bounds time only; what may be shown is decided on the tree.
+# HTML tree builders need quadratic time, or worse, for deep nesting, unclosed formatting elements
+# and tags with thousands of attributes: nh3 took 5 s for 200 kB. So first, in time linear in the
+# text's length, tags are paired, nesting is bounded, and comments, declarations and elements whose
+# content is not markup are cut out. This only bounds the time. What may be shown is decided on the
+# tree.
 
+#: Elements that may be open at once.
 _DEPTH: Final = 128
+#: Formatting elements that may be open at once.
 _FORMATTING_DEPTH: Final = 8
+#: Characters of a tag's attributes, without quoted values.
 _ATTRIBUTE_CHARS: Final = 4_096
 
 _QUOTED: Final = r"\"[^\"]*+\"|'[^']*+'"
-#: Only tags that every tokenizer ends at the same place.
+#: Tags that every HTML tokenizer ends at the same place. Others become text.
 _NAME: Final = r"[A-Za-z][A-Za-z0-9:_-]*+"
 _ATTRIBUTES: Final = (
     r"(?:[\s/]++[^\s\"'<>/=]++"
     rf"(?:\s*+=\s*+(?:{_QUOTED}|[^\s\"'<>=`][^\s\"'<>`]*+))?+)*+"
 )
 _TAG: Final = re.compile(rf"<(/?)({_NAME})({_ATTRIBUTES})[\s/]*+>")
-#: What an HTML parser takes for a comment that ends at the next ``>`` (WHATWG, "bogus comment").
+#: The beginning of a "bogus comment" (WHATWG), which an HTML parser ends at the next ``>``.
 _IGNORED: Final = re.compile(r"<(?:[!?]|/[^A-Za-z])")
 _UNNAMED: Final = rf"</?{_NAME}{_ATTRIBUTES}[\s/]*+>"
 _QUOTED_VALUES: Final = re.compile(_QUOTED)
@@ -524,12 +577,13 @@ _OPAQUE: Final = re.compile(
     r"s(?:cript|tyle|vg)|t(?:emplate|itle)|xmp)(?=[\s/>]))",
     re.IGNORECASE,
 )
-#: Only these can close themselves in their first tag, of which this is the rest.
+#: The opaque elements that nest, and that can close themselves in their start tag.
 _FOREIGN: Final = ("math", "svg")
+#: The rest of a start tag that closes itself.
 _EMPTY: Final = re.compile(r"[^<>]*+(?<=/)>")
 _VOID: Final = words("area base br col embed hr img input link meta param source track wbr")
 _FORMATTING: Final = words("a b big code em font i nobr s small strike strong tt u")
-#: What an element of this name ends when it stands open just before.
+#: The open elements that a new element ends, by its name.
 _CLOSES: Final = {
     "dd": ("dd", "dt"),
     "dt": ("dd", "dt"),
@@ -542,8 +596,8 @@ _CLOSES: Final = {
     "tr": ("td", "th", "tr"),
 }
 _TABLE: Final = words("table tbody td tfoot th thead tr")
-#: What nh3 escapes, in a time that grows with the text or value that it stands in: so each has this
-#: many at most. Texts are split by comments, which nh3 takes out again.
+#: Characters that nh3 escapes, in one text or value. The time for each grows with the length of the
+#: text, so texts with more are split by comments, which nh3 takes out again.
 _MOST_ESCAPED: Final = 500
 _BETWEEN: Final = rf"(?:{_UNNAMED}|[^<&\xa0]++)*+"
 _PIECE: Final = re.compile(rf"{_BETWEEN}(?:[&\xa0]{_BETWEEN}){{0,{_MOST_ESCAPED}}}+")
@@ -552,25 +606,28 @@ _PIECE: Final = re.compile(rf"{_BETWEEN}(?:[&\xa0]{_BETWEEN}){{0,{_MOST_ESCAPED}
 def cut_opaque(text: str, replace: Callable[[str, str], str]) -> str:
     """Return ``text`` without comments, and with ``replace(name, source)`` for opaque elements.
 
-    Opaque is an element whose content is no HTML; its source has its tags. One that is not closed
-    takes all that follows, as in a browser.
+    An element is opaque if its content is not HTML. ``source`` includes the tags. An element that
+    is not closed extends to the end of the text, as in a browser.
     """
-    parts, at = [], 0
-    while found := _OPAQUE.search(text, at):
-        parts.append(text[at : found.start()])
-        name = (found[1] or "").lower()
-        at = _end_of(name, text, found)
+    parts = []
+    at = 0
+    while opening := _OPAQUE.search(text, at):
+        parts.append(text[at : opening.start()])
+        name = (opening[1] or "").lower()
+        at = _end_of(name, text, opening)
         if name:
-            parts.append(replace(name, text[found.start() : at]))
+            parts.append(replace(name, text[opening.start() : at]))
     parts.append(text[at:])
     return "".join(parts)
 
 
 def _end_of(name: str, text: str, start: re.Match[str]) -> int:
+    """Return where an opaque element ends, or a comment if ``name`` is empty."""
     if not name:
         end = text.find("-->", start.start() + 2)
         return len(text) if end < 0 else end + 3
-    nests, depth = name in _FOREIGN, 1
+    nests = name in _FOREIGN
+    depth = 1
     if nests and (empty := _EMPTY.match(text, start.end())):
         return empty.end()
     for tag in re.compile(rf"<(/?){name}(?=[\s/>])", re.IGNORECASE).finditer(text, start.end()):
@@ -582,14 +639,16 @@ def _end_of(name: str, text: str, start: re.Match[str]) -> int:
 
 
 def regular(text: str) -> tuple[str, frozenset[str]]:
-    """Return HTML whose tags are paired and nested at most 128 deep, and all elements' names.
+    """Return HTML with paired tags that are nested at most 128 deep, and the elements' names.
 
-    It shows as ``text`` does. Declarations, processing instructions and CDATA sections go, up to
-    the first ``>``: HTML has them as comments. A ``<`` that opens nothing becomes ``&lt;``; a tag
-    beyond the bounds goes. The names leave out some that hold text only.
+    A browser shows it like ``text``. Declarations, processing instructions and CDATA sections are
+    dropped up to the first ``>``, since they are comments in HTML. A ``<`` that begins no tag
+    becomes ``&lt;``. A tag beyond the bounds is dropped. The names may lack some of elements that
+    have only text in them (``_LEAVES``).
     """
     tags = _Tags()
-    parts, at = [], 0
+    parts = []
+    at = 0
     while at < len(text):
         if leaves := _LEAVES.match(text, at):
             parts.append(leaves[0])
@@ -610,26 +669,34 @@ def regular(text: str) -> tuple[str, frozenset[str]]:
 
 
 def split_texts(text: str) -> str:
-    """Return regular HTML in texts that nh3 is not long over; it takes the comments out again."""
-    # Each match begins where the last ended, so that no part is read twice.
+    """Return regular HTML with its texts split by comments, if nh3 would be slow without these."""
+    # Each match begins where the last ended, so no part is read twice.
     return _PIECE.sub(r"\g<0><!---->", text) if _escaped(text) > _MOST_ESCAPED else text
 
 
 def _escaped(text: str) -> int:
+    """Return how many characters of a text nh3 escapes, of those that it is slow about."""
     return text.count("&") + text.count("\xa0")
 
 
 class _Tags:
-    """Pairs tags; single use."""
+    """Pairs the tags of one text."""
 
     def __init__(self) -> None:
+        #: The names of all elements so far.
         self.names: set[str] = set()
+        #: The open elements, outermost first.
         self._open: list[str] = []
+        #: How many of these are formatting elements.
         self._formatting = 0
 
     def take(self, tag: re.Match[str]) -> str:
-        """Return what stands for a tag, after what ends before it."""
-        name, attributes = tag[2].lower(), tag[3]
+        """Return the text to write for a tag: end tags that it implies, then the tag, or nothing.
+
+        A tag beyond a bound is dropped.
+        """
+        name = tag[2].lower()
+        attributes = tag[3]
         if tag[1]:
             return "" if name in _VOID else self._close(name)
         self.names.add(name)
@@ -640,12 +707,14 @@ class _Tags:
             return ""
         if name in _VOID:
             return tag[0]
-        ended, closes = [], _CLOSES.get(name, ())
+        ended = []
+        closes = _CLOSES.get(name, ())
         while self._open and self._open[-1] in closes:
             ended.append(self._pop())
         return "".join([*ended, tag[0] if self._push(name) else ""])
 
     def _push(self, name: str) -> bool:
+        """Open an element; return False if it would be nested too deep."""
         formatting = name in _FORMATTING
         if len(self._open) >= _DEPTH or (formatting and self._formatting >= _FORMATTING_DEPTH):
             return False
@@ -654,9 +723,9 @@ class _Tags:
         return True
 
     def _close(self, name: str) -> str:
-        """Return the end tags that close the innermost element of that name, if it is open.
+        """Return the end tags up to the innermost open element of this name; empty if none is.
 
-        A table's cell can only be closed by its table.
+        An end tag within a table's cell closes nothing outside of the table.
         """
         for depth, opened in enumerate(reversed(self._open), 1):
             if opened == name:
@@ -666,6 +735,7 @@ class _Tags:
         return ""
 
     def _pop(self) -> str:
+        """Close the innermost element; return its end tag."""
         name = self._open.pop()
         self._formatting -= name in _FORMATTING
         return f"</{name}>"
@@ -674,20 +744,21 @@ class _Tags:
 # --- Markdown, made harmless without being parsed -----------------------------------------------
 #
 # Front ends read Markdown with different parsers (marked, mistune, markdown-it, pandoc), and what
-# is code to one is HTML to the next. So nothing here depends on where code, links or formulas
-# begin: each place where *some* parser could see a tag, an image, an active link or a reaching
-# TeX command is broken by a word joiner (U+2060, invisible), code or not. A few tags and carried
-# images come through in one canonical spelling.
+# is code to one is HTML to another. So nothing here depends on where code, links or formulas begin.
+# Each place where *some* parser could see a tag, an image, an active link or a TeX command with
+# effects is broken by a word joiner (U+2060, invisible), in code too. A few tags, and images
+# carried in place, pass in one canonical spelling.
 #
-# Price: in code, a tag or ``a<b`` holds a joiner, which is copied with it.
+# The price: in code, a tag or ``a<b`` has a joiner, which is copied with it.
 #
-# A front end could make attributes or commands of formulas. JupyterLab takes them out of the text,
-# leaves ``@@0@@`` in their places, parses what is left and puts them back with only ``&``, ``<``
-# and ``>`` escaped. One whose place went into an attribute (a link's address or title, the language
-# of a code block) ends it with its quotes and starts a handler. And what a formula says is settled
-# only when Markdown's entities and escapes are gone.
+# Formulas need care, since a front end could make attributes or commands of them. JupyterLab takes
+# formulas out of the text, leaves ``@@0@@`` in their places, parses the rest, and puts the formulas
+# back with only ``&``, ``<`` and ``>`` escaped. If a place has become part of an attribute (a
+# link's address or title, the language of a code block), the formula's quotes end the attribute,
+# and it can go on with an event handler. Also, a parser resolves entities and escapes, so a formula
+# can turn into another one afterwards.
 
-#: What starts a formula, or an escape that could spell a formula's place.
+#: The beginning of a formula, or of an escape that could spell a formula's place.
 _MARK: Final = re.compile(r"[$\\]")
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 _PLACE: Final = re.compile(r"@(?=@\d)")
@@ -699,7 +770,11 @@ _UNSETTLED: Final = re.compile(r"[$\\@&<]")
 
 
 def settle(text: str) -> str:
-    """Return Markdown without places of formulas, addresses that hold one, or spelled commands."""
+    """Return Markdown with three things broken that only work after a parser's first pass.
+
+    These are the places of formulas (``@@0@@``), bare addresses with a formula within, and commands
+    spelled with entities.
+    """
     if "@@" in text:
         text = _PLACE.sub("@" + JOINER, text)
     if "&" in text:
@@ -707,32 +782,34 @@ def settle(text: str) -> str:
     return _ADDRESS.sub(_address, text) if _MARK.search(text) else text
 
 
-def _entity(found: re.Match[str]) -> str:
-    """Break an entity that stands for a part of a command's name."""
-    name = f"&{found[1]};"
+def _entity(match: re.Match[str]) -> str:
+    """Return an entity's ``&``, broken if the entity stands for a letter or a backslash."""
+    name = f"&{match[1]};"
     character = unescape(name)
     return "&" + JOINER if character != name and _COMMAND.search(character) else "&"
 
 
-def _address(found: re.Match[str]) -> str:
-    """Break an address that would be a link by itself, if a formula starts within."""
-    return _LINKED.sub(JOINER, found[0]) if _MARK.search(found[0]) else found[0]
+def _address(match: re.Match[str]) -> str:
+    """Return a bare address, broken if a formula begins within: it must not become a link."""
+    return _LINKED.sub(JOINER, match[0]) if _MARK.search(match[0]) else match[0]
 
 
+#: Markdown without any of these is harmless.
 _INTERESTING: Final = re.compile(r"<[A-Za-z/!?]|!\[|\][(:]|```|~~~|:::|[\\$]|&[#A-Za-z]|@@|`\{")
-#: A fence and what names its language: a front end may draw its content with a library that
-#: loads images, and writes the name into an attribute.
+#: A code fence and the name of its language. A front end writes the name into an attribute, and
+#: draws the content of some languages with a library that loads images.
 _FENCE: Final = re.compile(
     r"(?<![`~:])(?:((?:`{3,}+|:{3,}+)[ \t]*+)([^\n`]++)(`?)|(~{3,}+[ \t]*+)([^\n]++))"
 )
 
-#: How pandoc is told that code is LaTeX, reStructuredText or another format's own, and goes into
-#: that as it is: ``{=latex}``.
+#: Code that pandoc copies into the result unchanged, because it is in the result's own format, such
+#: as LaTeX: ``{=latex}``.
 _RAW: Final = re.compile(r"[`~][ \t]*+\{(?=\s*+=)")
 
-#: Tags that only mark up; a checkbox is one with its type only, which ``html`` sees to.
+#: The tags that may pass. A checkbox may not, since its type would have to be set, which only
+#: ``clean`` does.
 _MARKUP: Final = TAGS - {"input"}
-#: A tag that looks the same to every parser, an autolink, a generic type, or any other opening.
+#: One of: a tag that all parsers read alike, an autolink, a generic type, or any other opening.
 _OPENING: Final = re.compile(
     r"<(?P<end>/?)(?P<name>[A-Za-z][A-Za-z0-9]*+)(?P<attributes>"
     r"(?:[ \t]++[A-Za-z]++(?:=(?:\"[^\"<>\n]*+\"|'[^'<>\n]*+'))?+)*+)[ \t]*+/?>"
@@ -742,21 +819,21 @@ _OPENING: Final = re.compile(
     re.ASCII,
 )
 _PAIR: Final = re.compile(r"([A-Za-z]+)(?:=(?:\"([^\"]*+)\"|'([^']*+)'))?+")
-#: Values that mean nothing to a Markdown parser that does not see the tag around them.
+#: Values of attributes that have no meaning in Markdown, for a parser that does not see the tag.
 _INERT: Final = re.compile(r"[\w #%.,:;/()+?=&@~!-]*+", re.ASCII)
 
 _BRACKET: Final = re.compile(
     r"!\[[^\[\]\\`\n$<&!@]*+\]\(data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]++\)"
     r"|!(?=\[)|\](?=[(:])"
 )
-#: What follows the bracket of a link or definition: what ``markup.link`` keeps, or a name alone.
-#: A path or a query would lead to the front end's own server (``/logout``, ``?reset``). A name may,
-#: too, but in code it is what is called (``f[0](x)``) or stands behind a colon.
+#: What may follow the bracket of a link or definition: an address that ``markup.link`` keeps, or a
+#: plain name. A path or a query would lead to the front end's own server (``/logout``, ``?reset``).
+#: So may a name, but in code that is an argument (``f[0](x)``) or follows a colon.
 _HARMLESS: Final = re.compile(
     r"[(:][\s>]{0,99}+(?![\s>])(?:https?://|mailto:|[^\s:&\\<)/?#]{0,199}+(?=[\s)#]|\Z))",
     re.IGNORECASE,
 )
-#: A link that ends before any formula could start: address and title, as all parsers read them.
+#: A whole link, address and title, within which no formula can begin for any parser.
 _LINK: Final = re.compile(
     r"\([ \t]*+(?:[^\s()$\\<>\"`]|\([^\s()$\\<>\"`]*+\))++"
     r"(?:[ \t]++(?:\"[^\"$\\@\n]*+\"|'[^'\"$\\@\n]*+'))?+[ \t]*+\)"
@@ -764,20 +841,21 @@ _LINK: Final = re.compile(
 #: Attributes without a value that take the keyboard or the page's top layer.
 _TAKING: Final = frozenset(("autofocus", "contenteditable", "inert", "popover"))
 _WORD: Final = re.compile(r"\w+", re.ASCII)
-#: In a tag that is broken already; it costs nothing to hold twice.
+#: A script's address in an attribute. The tag around it is broken already; this is a second guard.
 _SCRIPT: Final = re.compile(r"=\s*+[\"']?\s*+(?:java|vb)script(?=:)", re.IGNORECASE)
 
 
-#: Characters that open and close something, and how many a front end pairs in a second or so:
-#: its parsers take a time that grows with their square.
+#: Characters that open and close something in Markdown.
 _MARKS: Final = "*_~`[]"
+#: How many of these one text may have. The time that a front end's parser takes grows with their
+#: square, and is a second or so for this many.
 _MOST_MARKS: Final = 50_000
 
 
 def clean_markdown(text: str) -> str:
-    """Return ``text`` with everything active broken, and otherwise as it is.
+    """Return Markdown with everything active broken, and otherwise unchanged.
 
-    Raises RefusedError where it would take the reader's page seconds.
+    Raises ``RefusedError`` if a front end would need seconds to parse it.
     """
     if len(text) > _MOST_MARKS and sum(map(text.count, _MARKS)) > _MOST_MARKS:
         raise RefusedError("too much markup")
@@ -790,42 +868,47 @@ def clean_markdown(text: str) -> str:
     return tex.clean_markdown(text)
 
 
-def _fence(found: re.Match[str]) -> str:
-    fence, info = found[1] or found[4], found[2] or found[5]
-    plain = found[3] or not _UNSETTLED.search(info)  # it names a language, and does nothing else
+def _fence(match: re.Match[str]) -> str:
+    """Return a code fence, with the language ``text`` if the one named could have effects."""
+    fence = match[1] or match[4]
+    info = match[2] or match[5]
+    plain = match[3] or not _UNSETTLED.search(info)
     drawn = "mermaid" in unescape(info).lower()
-    return found[0] if plain and not drawn else f"{fence}text{found[3] or ''}"
+    return match[0] if plain and not drawn else f"{fence}text{match[3] or ''}"
 
 
-def _opening(found: re.Match[str]) -> str:
-    name = (found["name"] or "").lower()
+def _opening(match: re.Match[str]) -> str:
+    """Return an opening: a known tag rewritten, an inert one unchanged, any other broken."""
+    name = (match["name"] or "").lower()
     if name in _MARKUP:
-        return f"<{found['end']}{name}{_attributes(name, found['attributes'])}>"
-    if name in OTHER_ELEMENTS or found["end"] or found["attributes"]:
-        return f"<{JOINER}{found[0][1:]}"
-    generic = (found["generic"] or name).lower()
-    words = {word.lower() for word in _WORD.findall(found[0])}
-    inert = len(found[0]) > 1 and generic not in OTHER_ELEMENTS and not words & _TAKING
-    return found[0] if inert else f"<{JOINER}{found[0][1:]}"
+        return f"<{match['end']}{name}{_attributes(name, match['attributes'])}>"
+    if name in OTHER_ELEMENTS or match["end"] or match["attributes"]:
+        return f"<{JOINER}{match[0][1:]}"
+    generic = (match["generic"] or name).lower()
+    words = {word.lower() for word in _WORD.findall(match[0])}
+    inert = len(match[0]) > 1 and generic not in OTHER_ELEMENTS and not words & _TAKING
+    return match[0] if inert else f"<{JOINER}{match[0][1:]}"
 
 
 def _attributes(tag: str, source: str) -> str:
-    kept, known = [], ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
-    for found in _PAIR.finditer(source):
-        name = found[1].lower()
+    """Return the attributes of a tag in Markdown that may stay, in one spelling."""
+    kept = []
+    allowed = ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
+    for pair in _PAIR.finditer(source):
+        name = pair[1].lower()
         value = None
-        if name in known:
-            value = _markdown_attribute(name, unescape(found[2] or found[3] or ""))
+        if name in allowed:
+            value = _markdown_attribute(name, unescape(pair[2] or pair[3] or ""))
         if value is not None and _INERT.fullmatch(value):
             kept.append(f' {name}="{escape(value)}"')
     return "".join(kept)
 
 
 def _markdown_attribute(name: str, value: str) -> str | None:
-    """Return an attribute's value, None to drop it.
+    """Return the cleaned value of an attribute in Markdown, or None to drop it.
 
-    Markdown can't be put into a box that clips it: an end tag in it may close that. So its styles
-    say how letters look, and move nothing.
+    Styles may only set how letters look. HTML with other styles is put into a box that clips it,
+    which does not work for Markdown: an end tag in it could close the box.
     """
     if name == "style":
         return markup.declarations(value, LETTERS) or None
@@ -833,16 +916,18 @@ def _markdown_attribute(name: str, value: str) -> str | None:
 
 
 class _Brackets:
-    """Settles the brackets of one text, by where formulas could start in it."""
+    """Decides about the brackets of one text, by where formulas could begin in it."""
 
     def __init__(self, text: str) -> None:
         self._marks = [mark.start() for mark in _MARK.finditer(text)]
         blanks = _BLANK_LINE.finditer(text) if self._marks else ()
         self._ends = [blank.start() for blank in blanks]
 
-    def settle(self, found: re.Match[str]) -> str:
-        """Return a bracket, broken unless what follows can only lead away."""
-        bracket, text, at = found[0], found.string, found.end()
+    def settle(self, match: re.Match[str]) -> str:
+        """Return a bracket, broken unless it begins a harmless link for every parser."""
+        bracket = match[0]
+        text = match.string
+        at = match.end()
         if len(bracket) > 1:
             return bracket
         leads_away = bracket == "]" and _HARMLESS.match(text, at)
@@ -850,7 +935,7 @@ class _Brackets:
         return bracket if settled else bracket + JOINER
 
     def _formula_follows(self, at: int) -> bool:
-        """Return whether one could start between ``at`` and its paragraph's end."""
+        """Return whether a formula could begin between ``at`` and the end of its paragraph."""
         mark = bisect_left(self._marks, at)
         if mark == len(self._marks):
             return False

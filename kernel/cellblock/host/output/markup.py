@@ -1,10 +1,12 @@
-"""What stands in markup: ids, classes, references, link targets, styles. Pure functions.
+"""Cleans the values within markup: ids, classes, references, links, images, styles.
 
-Style sheets and style attributes are read by a grammar far smaller than CSS. What comes out is
-rebuilt from pieces that matched whole: no escape, no ``url()``, no at-rule, no unknown function,
-every quote and bracket closed. So every CSS parser reads it in the same way, it names no resource
-and can't end the element that holds it. A piece that does not match is dropped; how the source
-would have been read does not matter.
+Used by ``html`` and by the kinds of ``widget_models``. Pure functions.
+
+Style sheets and style attributes are read by a grammar that is far smaller than CSS. The result is
+written anew from pieces that matched it whole: without escapes, ``url()``, at-rules or unknown
+functions, and with every quote and bracket closed. So all CSS parsers read the result alike, it
+names no resource, and it can't end the element around it. A piece that does not match is dropped,
+however a parser would have read it.
 """
 
 from __future__ import annotations
@@ -19,17 +21,18 @@ if TYPE_CHECKING:
 
 
 def words(*families: str) -> frozenset[str]:
-    """Return an allowlist that is written as a table: each line names a family, blanks between."""
+    """Return the words of a table as a set. Each line has the words of one family."""
     return frozenset(" ".join(families).split())
 
 
 _ID: Final = re.compile(r"[A-Za-z_][\w:.-]{0,199}", re.ASCII)
-#: pandas' Styler names its tables so, and people's scripts look for it; no page uses it.
+#: The beginning of ids that pandas' Styler gives its tables. They stay as they are, since users'
+#: code looks for them and no front end uses such an id.
 _STYLER: Final = "T_"
 _PREFIX: Final = "cb-"
 
-#: First parts of class names with which a front end's own style sheets draw over the page. From
-#: JupyterLab 4.6, Notebook 7 and nbconvert 7 sheets.
+#: First parts of class names that a front end's own style sheets know, some of which draw over the
+#: page. From the sheets of JupyterLab 4.6, Notebook 7 and nbconvert 7.
 _FOREIGN: Final = words(
     "CodeMirror cm monaco xterm",  # editors, terminals
     "MathJax mathjax mermaid mjx vega",  # libraries that draw
@@ -39,25 +42,26 @@ _FOREIGN: Final = words(
     "completions debug edit embed filter positioning select",  # parts of JupyterLab
     "fa glyphicon icon",  # fonts of icons
     "ipython jp jupyter jupyterlab vscode widget",  # the front ends themselves
-    "cb",  # our extension of JupyterLab
+    "cb",  # cellblock's extension of JupyterLab
 )
 _FIRST: Final = re.compile(r"[A-Za-z0-9]+")
 
-#: Leading away needs a click, and these schemes only lead away.
+#: An address that a link may lead to: it takes a click, and these schemes do nothing else.
 _LINK: Final = re.compile(r"(?:https?://|mailto:)[^\x00-\x20<>\"'`\\\x7f-\x9f]*+", re.IGNORECASE)
 _RASTER: Final = re.compile(r"data:image/(?:png|jpeg|jpg|gif|webp);base64,[A-Za-z0-9+/=\s]*+")
 
 
 def scope(text: str) -> str:
-    """Return an id for the whole of one output, unlike any that ``safe_id`` gives."""
+    """Return an id for the element around one output, unlike any that ``safe_id`` returns."""
     digest = blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
     return f"cellblock-{digest}"
 
 
 def safe_id(value: str) -> str | None:
-    """Return the id that stands for ``value``, the same for a definition and its references.
+    """Return the id to write for the guest's id ``value``; None if it is not a plain id.
 
-    Ids are made unlike any of the page's own, which scripts look up by name (CVE-2024-43805).
+    Definitions and references get the same id. It differs from all ids of the page, which the
+    page's scripts look up by name (CVE-2024-43805).
     """
     if not _ID.fullmatch(value):
         return None
@@ -66,24 +70,24 @@ def safe_id(value: str) -> str | None:
 
 @lru_cache(maxsize=512)
 def safe_classes(value: str) -> str | None:
-    """Return the class names of ``value`` that mean nothing to the page's own style sheets."""
+    """Return the class names of ``value`` for which the page has no styles; None if none is."""
     return " ".join(name for name in value.split() if is_own_class(name)) or None
 
 
 def is_own_class(name: str) -> bool:
-    """Return whether a class name is none of the front end's."""
+    """Return whether a class name is not one of the front end's."""
     first = _FIRST.match(name)
     return first is None or first[0] not in _FOREIGN
 
 
 def local_reference(value: str) -> str | None:
-    """Return ``#id`` within this same output, with the id that ``safe_id`` gives it."""
+    """Return a reference (``#id``) within the output, with the id that ``safe_id`` returns."""
     target = safe_id(value[1:]) if value.startswith("#") else None
     return f"#{target}" if target else None
 
 
 def link(value: str) -> str | None:
-    """Return a link's target if it is http, https, mailto or within the output."""
+    """Return a link's target if it is http, https, mailto or within the output; None if not."""
     value = value.strip()
     if value == "#":
         return value
@@ -91,16 +95,16 @@ def link(value: str) -> str | None:
 
 
 def raster(value: str) -> str | None:
-    """Return an image's source if it is a PNG, JPEG, GIF or WebP carried in place."""
+    """Return an image's source if it is a PNG, JPEG, GIF or WebP carried in place; None if not."""
     return value if _RASTER.fullmatch(value.strip()) else None
 
 
-#: Invisible, and no part of a word, a tag's name or a command's.
+#: The word joiner: invisible, and not part of a word, a tag's name or a command's name.
 JOINER: Final = "\u2060"
 
-#: Properties that output on a page may set, a family a line. They change how a box looks or is
-#: laid out where it stands. None takes a box out of its place (position, transform, z-index),
-#: covers others or makes text (content).
+#: Properties that HTML may set, a family a line. They change how a box looks, or is laid out in its
+#: place. None moves a box out of its place (position, transform, z-index), covers others, or makes
+#: text (content).
 PROPERTIES: Final = words(
     "align-content align-items align-self",  # within the output's own rows
     "background background-color",  # a colour or gradient: no value names an image
@@ -135,8 +139,9 @@ PROPERTIES: Final = words(
     "text-align text-indent text-overflow text-shadow text-transform vertical-align",
     "text-decoration text-decoration-color text-decoration-line text-decoration-style",
 )
-#: Those of them that draw nothing beyond the line that letters stand in. Not here: lines' heights
-#: and what sets them (font), shadows, and borders and paddings, which reach over the lines around.
+#: The properties among these that draw nothing beyond the line that the letters are in. Heights of
+#: lines, and font, which sets them, are missing, and so are shadows, borders and paddings: these
+#: reach over the lines around.
 LETTERS: Final = words(
     "background-color color opacity visibility",
     "direction unicode-bidi",
@@ -145,7 +150,7 @@ LETTERS: Final = words(
     "hyphens overflow-wrap white-space word-break word-wrap",
     "text-align text-decoration-color text-decoration-line text-decoration-style text-transform",
 )
-#: For SVG, whose viewport clips whatever is drawn.
+#: Properties that SVG may set. Its viewport clips all that is drawn.
 DRAWING: Final = words(
     "alignment-baseline baseline-shift dominant-baseline text-anchor",
     "clip-path filter mask",  # may refer to the drawing's own parts, by ``url(#id)``
@@ -175,10 +180,10 @@ _VALUE: Final = re.compile(
 )
 _LOCAL: Final = re.compile(r"url\(\s*+(['\"]?)(#[\w.:-]++)\1\s*+\)(?:\s++none)?", re.ASCII)
 _CUSTOM: Final = re.compile(r"--[A-Za-z][\w-]{0,99}", re.ASCII)
-#: A negative length can pull a box over its neighbours. It needs no blank before it: ``0-9px`` is
-#: two lengths. In a name, a hyphen is no sign.
+#: A negative length, which can pull a box over its neighbours. It may follow another without a
+#: blank: ``0-9px`` is two lengths. A hyphen within a name is not a sign.
 _NEGATIVE: Final = re.compile(r"(?<![\w.-])(?:[\d.]++(?:[eE]\d++)?+)?+-[\d.]", re.ASCII)
-#: A length that nobody scrolls to the end of: five digits before the point, or an exponent.
+#: A length so large that nobody can scroll past it: five digits before the point, or an exponent.
 _HUGE: Final = re.compile(r"(?<![\w#.])\d{5}|(?:(?<![\w#])|(?<=\.))\d++[eE][+-]?\d", re.ASCII)
 _COMMENT: Final = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 
@@ -201,7 +206,7 @@ _CACHED_CHARS: Final = 200
 
 
 def declarations(text: str, properties: frozenset[str] = PROPERTIES) -> str:
-    """Return the declarations of ``text`` that are in the grammar, ``""`` if none is."""
+    """Return the declarations of ``text`` that set one of ``properties`` in the grammar."""
     clean = _declarations if len(text) > _CACHED_CHARS else _cached
     return clean(text, properties)
 
@@ -210,7 +215,8 @@ def _declarations(text: str, properties: frozenset[str]) -> str:
     kept = []
     for declaration in text.split(";"):
         name, _, value = declaration.partition(":")
-        name, cleaned = name.strip().lower(), None
+        name = name.strip().lower()
+        cleaned = None
         if name in properties or _CUSTOM.fullmatch(name):
             cleaned = clean_value(value, drawing=properties is DRAWING)
         if cleaned:
@@ -222,9 +228,9 @@ _cached = lru_cache(maxsize=256)(_declarations)
 
 
 def clean_value(value: str, *, drawing: bool = False) -> str | None:
-    """Return one property's value, None if it is not in the grammar.
+    """Return the value of one property if it is in the grammar; None if not.
 
-    A drawing may be negative and refer to its own parts by ``url(#id)``.
+    In a drawing it may also be negative, or refer to a part of the drawing by ``url(#id)``.
     """
     value = value.strip()
     if drawing and (local := _LOCAL.fullmatch(value)):
@@ -238,19 +244,19 @@ def clean_value(value: str, *, drawing: bool = False) -> str | None:
 
 
 def is_negative(value: str) -> bool:
-    """Return whether there is a number below zero in ``value``."""
+    """Return whether ``value`` has a number below zero."""
     return _NEGATIVE.search(value) is not None
 
 
 def is_huge(value: str) -> bool:
-    """Return whether a length in ``value`` would make a page that has no end."""
+    """Return whether ``value`` has a length that nobody can scroll past."""
     return _HUGE.search(value) is not None
 
 
 def sheet(text: str, scope: str, properties: frozenset[str] = PROPERTIES) -> str:
-    """Return the rules of a style sheet, each so that it matches below ``#scope`` only.
+    """Return the rules of a style sheet, each confined to elements within ``#scope``.
 
-    At-rules go with their blocks.
+    At-rules are dropped with their blocks.
     """
     rules = []
     for prelude, block in _rules(_COMMENT.sub(" ", text)):
@@ -262,32 +268,35 @@ def sheet(text: str, scope: str, properties: frozenset[str] = PROPERTIES) -> str
 
 
 def _rules(text: str) -> Iterator[tuple[str, str]]:
-    """Yield prelude and body of each plain rule at the top level."""
+    """Yield the selectors and the declarations of each rule at the top level, without at-rules."""
     at = 0
-    while found := _MARK.search(text, at):
-        prelude, at = text[at : found.start()], found.end()
-        if found[0] == "{":
-            start, depth = at, 1
+    while mark := _MARK.search(text, at):
+        prelude = text[at : mark.start()]
+        at = mark.end()
+        if mark[0] == "{":
+            start = at
+            depth = 1
             while depth and (brace := _BRACE.search(text, at)):
                 at = brace.end()
                 depth += 1 if brace[0] == "{" else -1
-            if depth:  # never closed: it takes all that follows
-                at = len(text) + 1
+            if depth:
+                at = len(text) + 1  # the block is not closed, so it has all that follows
             if not prelude.lstrip().startswith("@"):
                 yield prelude, text[start : at - 1]
 
 
 def _selectors(prelude: str, scope: str) -> Iterator[str]:
+    """Yield the selectors of a rule that are in the grammar, confined to ``#scope``."""
     for part in prelude.split(","):
         selector = part.strip()
         if len(selector) <= _SELECTOR_CHARS and _SELECTOR.fullmatch(selector):
-            named = _NAMED.sub(_renamed, selector)
-            if "\\" not in named:
-                yield f"#{scope} {named}"
+            renamed = _NAMED.sub(_renamed, selector)
+            if "\\" not in renamed:
+                yield f"#{scope} {renamed}"
 
 
-def _renamed(found: re.Match[str]) -> str:
-    """Return a class or an id as output may name it; a backslash for one that it may not."""
-    if found[1] == "#":
-        return "#" + (safe_id(found[2]) or "\\")
-    return found[0] if is_own_class(found[2]) else "\\"
+def _renamed(match: re.Match[str]) -> str:
+    """Return a class or an id as an output may name it; with a backslash if it may not."""
+    if match[1] == "#":
+        return "#" + (safe_id(match[2]) or "\\")
+    return match[0] if is_own_class(match[2]) else "\\"

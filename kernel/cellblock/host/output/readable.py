@@ -1,8 +1,8 @@
-"""What can be read of a bundle by who has text alone, such as a language model.
+"""``readable``: the text of a bundle, for readers who have text alone, such as a language model.
 
-That is its plain text, unless this is only an object's name and there is Markdown, LaTeX, JSON or
-HTML. Of HTML it is the text, a row of a table in a line, cells between tabs; of a page in frames
-the text that its own HTML has.
+That is the plain text. If this only names an object, as in ``<Figure size 640x480>``, it is the
+Markdown, LaTeX, JSON or HTML that the bundle has instead. HTML is reduced to its text: a table's
+row becomes a line with tabs between the cells. Of a page in frames it is the text of its HTML.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from cellblock.host.output.text import Frame
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PLAIN, _HTML, _JSON = "text/plain", "text/html", "application/json"
-#: Types that are read as they are.
+_PLAIN = "text/plain"
+_HTML = "text/html"
+_JSON = "application/json"
+#: Types whose source is readable.
 _TEXTS: Final = ("text/markdown", "text/latex")
-#: All that is read in place of a name.
+#: All types that may be read in place of an object's name.
 TYPES: Final = (*_TEXTS, _JSON, _HTML)
-#: What Python calls an object that has no representation of its own.
+#: The plain text of an object without a representation of its own.
 _NAME: Final = re.compile(r"<[^\n]*>")
-#: Characters that are read: of a longer text the beginning.
+#: Characters of HTML that are read at most, from the beginning.
 _MOST: Final = 1 << 20
+#: Elements that are cells of a table's row.
 _CELLS: Final = frozenset({"td", "th"})
-#: What begins and ends lines.
+#: Elements that begin and end a line of text.
 _LINES: Final = frozenset(
     {
         "address", "article", "aside", "blockquote", "br", "caption", "dd", "details", "div", "dl",
@@ -36,7 +39,7 @@ _LINES: Final = frozenset(
         "thead", "tr", "ul",
     }
 )  # fmt: skip
-#: What is inside is no text.
+#: Elements whose contents are not read.
 _UNREAD: Final = frozenset(
     {
         "audio", "canvas", "noscript", "object", "script", "style", "svg", "template", "title",
@@ -56,7 +59,7 @@ def is_name(text: str) -> bool:
 
 
 def readable(data: Mapping[str, Any]) -> str:
-    """Return the text of a cleaned bundle; empty where there is none."""
+    """Return the text of a cleaned bundle; empty if it has none."""
     text = str(data.get(_PLAIN, ""))
     if text and not is_name(text):
         return text
@@ -69,6 +72,7 @@ def readable(data: Mapping[str, Any]) -> str:
 
 
 def _text_of_html(value: Any) -> str:
+    """Return the text of HTML, or that of the guest's page in a frame."""
     if not isinstance(value, Frame):
         return text_of(str(value))
     from cellblock.host.output import html  # noqa: PLC0415 - a sandbox's start shows no markup
@@ -77,8 +81,10 @@ def _text_of_html(value: Any) -> str:
 
 
 def text_of(html: str) -> str:
-    """Return the text of HTML, empty where it has none. What is removed is whatever acts."""
+    """Return the text of HTML; empty if it has none."""
     import nh3  # noqa: PLC0415 - a sandbox's start shows no markup
+
+    # nh3 keeps text and the tags that lines and cells are told by.
 
     kept = nh3.clean(
         html[:_MOST],
@@ -86,13 +92,13 @@ def text_of(html: str) -> str:
         clean_content_tags=set(_UNREAD),
         attributes={},
     )
-    # What is left is well formed, and has no other "<" than those of its tags.
+    # The result is well formed, and has "<" only in those tags, so patterns can take it apart.
     lines = list[str]()
     for part in _PRE.split(kept):
         if part.startswith("<pre>"):
             lines += part.removeprefix("<pre>").removesuffix("</pre>").split("\n")
             continue
         flat = _CELL.sub("", _AROUND_CELL.sub("\t", _BLANKS.sub(" ", part)))
-        found = (line.strip(" ").removesuffix("\t") for line in _LINE.split(flat))
-        lines += [line for line in found if line.strip()]
+        texts = (line.strip(" ").removesuffix("\t") for line in _LINE.split(flat))
+        lines += [line for line in texts if line.strip()]
     return unescape(_LINE.sub("", "\n".join(lines))).strip("\n")

@@ -1,14 +1,14 @@
-r"""TeX in outputs: an allowlist of mathematics, for front ends and for exporters. Pure functions.
+r"""TeX in outputs: the allowlist of commands that may stay. Pure functions.
 
-Front ends give formulas to MathJax; nbconvert gives ``text/latex`` and, by way of pandoc,
-``text/markdown`` to a TeX engine, which reads and writes files. No list of bad commands is ever
-complete there (``\@@input``, ``\file_input:n`` after ``\ExplSyntaxOn``, ``filecontents``), so the
-tables below have what may stand, and every other command is taken apart.
+Front ends hand formulas to MathJax. nbconvert hands ``text/latex`` and, through pandoc,
+``text/markdown`` to a TeX engine, which reads and writes files. A list of dangerous commands would
+never be complete (``\@@input``, ``\file_input:n`` after ``\ExplSyntaxOn``, ``filecontents``). So
+the tables below list the commands that may stay, and all others are broken.
 
-Invariant: in text that comes out, a backslash before two or more letters begins one of
-``COMMANDS``, and each ``\begin`` and ``\end`` names one of ``ENVIRONMENTS``. What surrounds a
-command does not matter: it may stand in a comment, in code or after a backslash. So no reader that
-divides the text in another way (MathJax, pandoc, TeX in a verbatim environment) finds another one.
+Invariant: in the result, a backslash before two or more letters begins one of ``COMMANDS``, and
+each ``\begin`` and ``\end`` names one of ``ENVIRONMENTS``. That holds wherever the command is: in a
+comment, in code, after a backslash. So a reader that divides the text in another way (MathJax,
+pandoc, TeX in a verbatim environment) finds no other command either.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from typing import Final
 
 from cellblock.host.output.markup import JOINER, words
 
-#: Commands that may stand: those of MathJax 3 and 4 with all extensions, and what LaTeX sets text
-#: and tables with. Packages a paragraph, sorted.
+#: Commands that may stay: those of MathJax 3 and 4 with all extensions, and those with which LaTeX
+#: sets text and tables. A paragraph for each package, sorted.
 #:
-#: MathJax knows some more, which are left out: what links, loads, or acts on the page (href, data,
-#: cssId, class, style, require, bbox, mmlToken, unicode, toggle, mathtip, texttip); what defines
-#: other commands, under whose names any could hide and which outlast the output (def, let,
-#: newcommand, newenvironment, DeclareMathOperator, DeclarePairedDelimiter, definecolor,
-#: newcolumntype, newtagform, mathtoolsset, begingroup, global); and verb, after which TeX reads
-#: backslashes in another way.
+#: Some commands of MathJax are left out on purpose. These link, load, or act on the page: href,
+#: data, cssId, class, style, require, bbox, mmlToken, unicode, toggle, mathtip, texttip. These
+#: define commands, which could hide any other and outlast the output: def, let, newcommand,
+#: newenvironment, DeclareMathOperator, DeclarePairedDelimiter, definecolor, newcolumntype,
+#: newtagform, mathtoolsset, begingroup, global. After verb, TeX reads backslashes in another way.
 COMMANDS: Final = words(
     # TeX and LaTeX themselves
     "Arrowvert Bbb Big Bigg Biggl Biggm Biggr Bigl Bigm Bigr Delta Downarrow Gamma HUGE Huge Im",
@@ -194,8 +193,8 @@ COMMANDS: Final = words(
     "addlinespace arraybackslash bottomrule caption cline cmidrule endfirsthead endfoot endhead",
     "endlastfoot midrule multicolumn multirow tabcolsep tabularnewline toprule",
 )
-#: Environments that may stand: MathJax's, and LaTeX's for text and tables. TeX makes a command of
-#: an environment's name, so these are an allowlist of their own.
+#: Environments that may stay: MathJax's, and LaTeX's for text and tables. TeX turns the name of an
+#: environment into a command, so they need an allowlist too.
 ENVIRONMENTS: Final = words(
     # mathematics
     "Bmatrix Bmatrix* Bsmallmatrix Bsmallmatrix* CD Vmatrix Vmatrix* Vsmallmatrix Vsmallmatrix*",
@@ -211,65 +210,67 @@ ENVIRONMENTS: Final = words(
     "tabular tabular*",
 )
 
-#: Backslashes, a name, and what an environment is named. TeX's own names may hold ``@``.
+#: A command: backslashes, a name, and after ``begin`` and ``end`` the environment's name. The names
+#: of TeX's internal commands may have ``@``.
 _COMMAND: Final = re.compile(
     r"(?<!\\)(\\++)([A-Za-z@]++)(?:(?:(?<=\\begin)|(?<=\\end))[ \t]*+\{([^{}\\]*+)\})?"
 )
-#: ``^^5c`` is a backslash to TeX; ``<b`` would open a tag where TeX is put into a page.
+#: ``^^5c`` is a backslash for TeX.
 _CARETS: Final = re.compile(r"\^(?=\^)")
+#: ``<b`` would begin a tag where TeX is written into a page.
 _TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
-#: A backslash or a letter to a page that takes TeX for its own text.
+#: An entity that is a backslash or a letter where TeX is written into a page.
 _SPELLED: Final = re.compile(r"&(?=#|bsol|Backslash)")
-#: Where MathJax looks for formulas in other text; an entity is a dollar sign by then.
+#: The beginning of a formula for MathJax in a page's text, where entities are resolved already.
 _FORMULA: Final = re.compile(r"\$|\\[(\[]|\\begin|&(?:#0*36|#[xX]0*24|dollar)(?!\w)")
 
-#: Code in Markdown as every reader takes it: a block between two fences at the left edge, or a span
-#: within a line. In a table ``|`` ends a cell, in code too, so a span has none.
+#: Code that every reader of Markdown takes for code: a block between two fences at the left edge,
+#: or a span within a line. A ``|`` would end the cell of a table, in code too, so a span has none.
 _CODE: Final = re.compile(
     r"^```[\w+#.-]*+\n(?:(?![ \t]*+(?:```|~~~)).*+\n)*+```[ \t]*+(?=\n|\Z)"
     r"|(?<!`)`[^`|\n]++`(?!`)",
     re.ASCII | re.MULTILINE,
 )
-#: What lets readers disagree where code begins, if it stands outside of it: TeX, tags, formulas,
-#: links and their definitions, notes, citations, attributes, divisions, other fences, and lines of
-#: dashes, between which pandoc finds the rows of a table.
+#: Markup outside of code because of which readers may disagree where code begins: TeX, tags,
+#: formulas, links and their definitions, notes, citations, attributes, divisions, other fences, and
+#: lines of dashes, between which pandoc finds the rows of a table.
 _AMBIGUOUS: Final = re.compile(
     r"[\\<$`{]|~~~|:::|\][(:\[]|\[[\^@]|\^\[|^[ \t]*+-[ \t-]*-[ \t]*$", re.MULTILINE
 )
 
 
 def clean(text: str) -> str:
-    r"""Return TeX in which no command does anything but set what it is given.
+    r"""Return TeX in which all commands do no more than set their arguments.
 
-    Other commands are spelled out where they stand: ``\input{x}`` becomes ``\text{input}{x}``,
-    which shows what is missing and sets the rest. A front end shows its name in red otherwise, so
-    nothing of what a reader saw is lost.
+    Other commands become text: ``\input{x}`` becomes ``\text{input}{x}``, so a reader sees which
+    command is missing, and its arguments. Nothing is lost that way: a front end shows the name of a
+    command that it does not know.
     """
-    text = _COMMAND.sub(_spelled, _SPELLED.sub("& ", text) if "&" in text else text)
+    text = _COMMAND.sub(_as_text, _SPELLED.sub("& ", text) if "&" in text else text)
     return _TAG.sub("< ", _CARETS.sub("^ ", text))
 
 
 def clean_formulas(text: str) -> str:
-    """Return a page's text in which MathJax finds no command but those of mathematics.
+    """Return a page's text in which MathJax finds only commands that may stay.
 
-    Text without formulas keeps its backslashes: paths, for one.
+    Text without formulas keeps its backslashes, as in paths.
     """
     return clean_mixed(text) if "\\" in text and _FORMULA.search(text) else text
 
 
 def clean_mixed(text: str) -> str:
-    """Return text that may hold TeX anywhere with other commands taken apart.
+    """Return text that may have TeX anywhere, with an invisible character in other commands.
 
-    Readers see no difference: what parts a command from its backslash is invisible.
+    The character separates the command from its backslash.
     """
     return _COMMAND.sub(_parted, text) if "\\" in text else text
 
 
 def clean_markdown(text: str) -> str:
-    """Return Markdown with other commands taken apart.
+    """Return Markdown with other commands broken.
 
-    Code keeps its backslashes if no reader can take it for anything else: people copy paths,
-    patterns and programs from it, and an invisible character would spoil them.
+    Code keeps its backslashes if no reader can take it for anything else. Users copy paths,
+    patterns and programs from code, and an invisible character would break these.
     """
     if "\\" not in text and "^^" not in text:
         return text
@@ -278,27 +279,32 @@ def clean_markdown(text: str) -> str:
     return text
 
 
-def _spelled(found: re.Match[str]) -> str:
-    if _may_stand(found):
-        return found[0]
-    slashes, name = found[1], found[2]
-    rest = found[0][len(slashes) + len(name) :]
-    if len(slashes) % 2 == 0:  # a new row, and letters: a space changes nothing in TeX
+def _as_text(match: re.Match[str]) -> str:
+    r"""Return a command, as ``\text`` if it may not stay."""
+    if _may_stay(match):
+        return match[0]
+    slashes = match[1]
+    name = match[2]
+    rest = match[0][len(slashes) + len(name) :]
+    if len(slashes) % 2 == 0:
+        # Line breaks and then letters, no command. A blank between them changes nothing in TeX.
         return f"{slashes} {name}{rest}"
     return f"{slashes[1:]}\\text{{{name}}}{rest}"
 
 
-def _parted(found: re.Match[str]) -> str:
-    if _may_stand(found):
-        return found[0]
-    return f"{found[1]}{JOINER}{found[0][len(found[1]) :]}"
+def _parted(match: re.Match[str]) -> str:
+    """Return a command, separated from its backslash if it may not stay."""
+    if _may_stay(match):
+        return match[0]
+    return f"{match[1]}{JOINER}{match[0][len(match[1]) :]}"
 
 
-def _may_stand(found: re.Match[str]) -> bool:
-    slashes, name, environment = found.groups()
+def _may_stay(match: re.Match[str]) -> bool:
+    """Return whether a command is in the allowlist, or does nothing."""
+    slashes, name, environment = match.groups()
     if len(name) == 1:
-        # An accent, a letter or nothing, in TeX; elsewhere a part of a pattern or a path. Only \a
-        # does more: it makes a command's name of its argument. After a new row it is a letter.
+        # In TeX an accent, a letter or nothing; elsewhere part of a pattern or a path. Only \a does
+        # more: it makes a command's name of its argument. After a line break it is a letter.
         return name != "a" or len(slashes) % 2 == 0
     if name in ("begin", "end"):
         return environment in ENVIRONMENTS

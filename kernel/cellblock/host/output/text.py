@@ -1,9 +1,13 @@
-r"""Text for terminals and front ends that imitate one: ECMA-48 sequences, settled by allowlist.
+r"""Cleans text, and JSON values, that a guest sent.
 
-Kept: select graphic rendition (colours), erase in line, ``\r``, ``\b``, ``\t`` and ``\n``.
-Dropped: every other sequence and control. Window titles, clipboard writes (OSC 52), links
+Terminals, and front ends that imitate one, act on ECMA-48 escape sequences. An allowlist decides
+which stay: select graphic rendition (colours), erase in line, ``\r``, ``\b``, ``\t`` and ``\n``.
+Every other sequence and control is dropped. Window titles, clipboard writes (OSC 52), links
 (OSC 8), device strings, replies that a terminal would type back, cursor moves and clear-screen
-could lie about earlier output or reach past the terminal.
+could falsify earlier output or have effects outside the terminal.
+
+The functions for text come first, from the strictest use to the loosest; then ``Cleaner``, which
+turns any value into bounded JSON data.
 """
 
 from __future__ import annotations
@@ -27,31 +31,35 @@ class Frame(OwnLines):
 
     __slots__ = ("library", "page")
 
-    #: The name of the chart library that the page takes from another output; empty for none.
+    #: The name of the chart library that the page needs and does not carry itself; empty for none.
     library: str
-    #: The beginning of the page as the guest sent it, without long scripts: for who reads its text.
+    #: The beginning of the page as the guest sent it, without long scripts, for readers of text.
     page: str
 
     def __new__(
         cls, html: str, hosts: Collection[str] = (), *, library: str = "", page: str = ""
     ) -> Self:
-        """Make one of finished HTML."""
+        """Make a frame from finished HTML; ``hosts`` are lines in it that are the host's own."""
         frame = super().__new__(cls, html, hosts)
-        frame.library, frame.page = library, page
+        frame.library = library
+        frame.page = page
         return frame
 
 
 _SUSPECT: Final = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-#: What begins a line to one reader and not to the next: exporters indent a text, or mark it as
-#: code, by lines that end with a newline, and what reads the result knows others. The rest of
-#: those (vertical tab, form feed, file separators, next line) are controls, and go.
+#: Separators that begin a new line to some readers but not to others. Exporters that indent a text,
+#: or mark it as code, go by newlines; readers of the result that go by these would see a line
+#: without the mark. Other such characters (vertical tab, form feed, file separators, next line) are
+#: controls, and are dropped anyway.
 _SEPARATOR: Final = re.compile("[\u2028\u2029]")
 _LINE_END: Final = re.compile("\r\n?")
-#: Of ASCII what is not suspect: taken away in one pass, which is ten times as fast as looking.
+#: The ASCII characters that are not suspect. To delete these and see whether anything is left is
+#: ten times as fast as a search.
 _HARMLESS: Final = bytes({*b"\b\t\n\r", *range(0x20, 0x7F)})
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-#: What goes: all but the sequences that the first line has. An escape that starts nothing known
-#: goes by itself, so what is left can't join up with what follows it.
+#: The sequences and controls that are dropped. The first line has the ones that stay. An escape
+#: character that begins no known sequence is dropped alone, so what is left of it can't become a
+#: sequence together with the text that follows.
 _CONTROL: Final = re.compile(
     "(?!\x1b\\[[0-9;:]{0,64}m|\x1b\\[[0-2]?K)(?:"
     "\x1b[\\]PX^_][^\x07\x1b\x9c\n\r]*+(?:\x07|\x1b\\\\|\x9c)"
@@ -61,39 +69,39 @@ _CONTROL: Final = re.compile(
 )
 _COLOUR: Final = re.compile("\x1b\\[[0-9;:]*m")
 _NOT_SHOWN: Final = re.compile("\x1b\\[[0-9;:]*m|\x1b\\[[0-2]?K|[\b\r]")
-#: The start of a sequence that the next write may complete.
+#: The beginning of a sequence, at a text's end, that the next write may complete.
 _TAIL: Final = re.compile("\x1b(?:\\[[0-9;:]{0,64})?\\Z")
 
 
 def is_plain(text: str) -> bool:
-    """Return whether ``text`` can be sent as it is."""
+    """Return whether ``text`` has nothing to clean, and can be sent as it is."""
     if text.isascii():
         return not text.encode("ascii").translate(None, _HARMLESS)
     return _SUSPECT.search(text) is None
 
 
 def clean_text(text: Any) -> str:
-    """Return ``text`` as ``clean_stream_text`` does, and its lines end with newlines only.
+    """Return ``text`` as ``clean_stream_text`` does, with newlines for carriage returns.
 
-    A text that is shown whole redraws no line, so a carriage return is nothing but a line's end.
+    For a text that is shown as a whole: it redraws no line, so a carriage return only ends one.
     """
     text = clean_stream_text(text)
     return _LINE_END.sub("\n", text) if "\r" in text else text
 
 
 def clean_stream_text(text: Any) -> str:
-    """Return ``text`` as ``clean_controls`` does, without separators of lines and paragraphs.
+    """Return ``text`` as ``clean_controls`` does, with newlines for Unicode line separators.
 
-    Carriage returns stay, with which progress bars redraw their line.
+    For a stream: carriage returns stay, since progress bars redraw their line with them.
     """
     text = clean_controls(text)
     return text if text.isascii() else _SEPARATOR.sub("\n", text)
 
 
 def clean_controls(text: Any) -> str:
-    """Return ``text`` without harmful sequences, lone surrogates replaced by U+FFFD.
+    """Return ``text`` without harmful sequences, and with U+FFFD for lone surrogates.
 
-    Bytes are read as UTF-8; anything else that is not text becomes empty.
+    Bytes are decoded as UTF-8. Any other value that is not text becomes an empty text.
     """
     if isinstance(text, bytes | bytearray):
         text = bytes(text).decode("utf-8", "replace")
@@ -106,9 +114,9 @@ def clean_controls(text: Any) -> str:
 
 
 def clean_line(text: Any, limit: int) -> str:
-    """Return ``text`` as one line without any control at all, at most ``limit`` characters.
+    """Return ``text`` as one line without controls or colours, at most ``limit`` characters.
 
-    Of bytes and text no more than 16 times as many are looked at.
+    At most the first ``16 * limit`` bytes or characters are cleaned, which bounds the time.
     """
     if isinstance(text, str | bytes | bytearray):
         text = text[: 16 * limit]
@@ -118,9 +126,9 @@ def clean_line(text: Any, limit: int) -> str:
 
 
 def without_styles(text: str) -> str:
-    """Return cleaned text without colours, and of each line that was redrawn the last state.
+    """Return cleaned text without colours, and with the last state of each redrawn line.
 
-    A progress bar is one line. Whoever has a text in pieces joins them first.
+    A progress bar becomes one line. The text must be whole: join its pieces first.
     """
     if "\r" in text:
         text = "\n".join(map(_last_state, text.split("\n")))
@@ -128,9 +136,9 @@ def without_styles(text: str) -> str:
 
 
 def _last_state(line: str) -> str:
-    """Return what stands behind a line's last carriage return that something follows.
+    """Return the part of a line behind its last carriage return that is not empty.
 
-    Colours are nothing; blanks are something, and so is a line that is erased.
+    Colours alone count as empty. Blanks, and a sequence that erases the line, do not.
     """
     if "\r" not in line:
         return line
@@ -138,9 +146,9 @@ def _last_state(line: str) -> str:
 
 
 def cut(text: str, limit: int, beyond: int = 0) -> str:
-    """Return ``text`` within ``limit`` characters, saying how much was left out.
+    """Cut ``text`` to ``limit`` characters, and add a line that says how many are left out.
 
-    That is ``beyond`` more than can be seen of it.
+    ``beyond`` more characters were cut from the text before.
     """
     left = max(0, len(text) - limit) + beyond
     if not left:
@@ -149,9 +157,9 @@ def cut(text: str, limit: int, beyond: int = 0) -> str:
 
 
 def clean_and_cut(text: Any, limit: int) -> str:
-    """Return ``text`` as ``clean_text`` does, within ``limit`` characters.
+    """Return ``text`` as ``clean_text`` does, cut to ``limit`` characters.
 
-    No more than four times as many are cleaned, which takes time.
+    Only the first ``4 * limit`` characters are cleaned, which bounds the time.
     """
     if not isinstance(text, str):
         text = clean_controls(text)
@@ -159,9 +167,10 @@ def clean_and_cut(text: Any, limit: int) -> str:
 
 
 def split_tail(text: str) -> tuple[str, str]:
-    """Split off an escape sequence that ``text`` leaves unfinished, for the next write.
+    """Split off an escape sequence that is unfinished at the end of ``text``.
 
-    A pipe is read at arbitrary points; without this a colour cut in two would show as text.
+    Prepend it to the next write. A pipe is read at arbitrary points, and the second half of a
+    colour that is cut in two would show as text.
     """
     start = text.rfind("\x1b", -72)
     if start < 0 or not _TAIL.match(text, start):
@@ -169,29 +178,37 @@ def split_tail(text: str) -> tuple[str, str]:
     return text[:start], text[start:]
 
 
-# Any value to JSON data that can be sent: finite, bounded, string keys, no lone surrogates.
+# --- any value to JSON data -------------------------------------------------------------------
+#
+# JSON data that can be sent: bounded, finite numbers, text as keys, no lone surrogates.
 
 #: JSON numbers beyond 64 bits are refused by some encoders and decoders.
 _INTEGER_BITS: Final = 63
 
 
 class TooLargeError(Exception):
-    """A value is over its depth, node or character bound; never leaves the gateway."""
+    """A value is beyond its bound of depth, nodes or characters. Never leaves the gateway."""
 
 
 class Cleaner:
-    """Cleans one value, counting what it costs; single use."""
+    """Turns one value into JSON data, within bounds. Its attributes are what is left of them.
+
+    ``nodes`` bounds the number of values, ``chars`` the characters of texts and keys (each item of
+    a container counts as four more), ``depth`` the nesting. For one value only.
+    """
 
     __slots__ = ("chars", "depth", "nodes")
 
     def __init__(self, *, nodes: int, chars: int, depth: int) -> None:
-        self.nodes, self.chars, self.depth = nodes, chars, depth
+        self.nodes = nodes
+        self.chars = chars
+        self.depth = depth
 
     def clean(self, value: Any, depth: int = 0) -> Any:
-        """Return ``value`` as JSON data.
+        """Return ``value`` as JSON data; raises ``TooLargeError`` beyond a bound.
 
-        Non-finite numbers become null, bytes base64 and unknown types null.
-        Raises ``TooLargeError`` when a bound is passed.
+        Bytes become base64, dates ISO 8601. Infinite numbers, NaN, integers beyond 64 bits and
+        values of unknown types become null.
         """
         kind = type(value)
         if kind is str:
@@ -231,6 +248,7 @@ class Cleaner:
         return type(key).__name__
 
     def _other(self, value: Any) -> Any:
+        """Return a value that is no JSON type: bytes as base64, a date as text, others as null."""
         if isinstance(value, bytes | bytearray | memoryview):
             if len(value) > self.chars:
                 raise TooLargeError
@@ -238,11 +256,11 @@ class Cleaner:
         return value.isoformat() if isinstance(value, date) else None
 
 
-# JSON data to the bytes in which front ends get it.
+# --- JSON data to bytes -----------------------------------------------------------------------
 
 
 def _as_text(value: object) -> str:
-    """Let str subclasses pass, such as the markup type that cards are built from."""
+    """Encode a subclass of str, such as the markup type of cards, as its text."""
     if isinstance(value, str):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
@@ -252,12 +270,12 @@ encode: Final = msgspec.json.Encoder(enc_hook=_as_text).encode
 
 
 def json_size(value: Any) -> int:
-    """Return how many bytes ``value`` takes on its way to a front end."""
+    """Return how many bytes of JSON ``value`` is sent to a front end as."""
     return len(encode(value))
 
 
-# Why a value is not passed on.
+# --- refusals ---------------------------------------------------------------------------------
 
 
 class RefusedError(Exception):
-    """Nothing of a value may be shown; its message says why. Never leaves the gateway."""
+    """Nothing of a value may be shown. Its message says why. Never leaves the gateway."""

@@ -1,12 +1,14 @@
-"""The widgets that cells may show, the keys of each, and what the value of a key may be.
+"""The allowlist of widgets (``MODELS``): their keys, and the kind of each key's value.
 
-From the traits that ipywidgets 8 syncs and the views of @jupyter-widgets/base 6, controls 5 and
-output 6 that read them. A model that is not here is refused, a key that is not here is dropped;
-module, name, version and view are written from here, whatever a cell says.
+It follows the traits that ipywidgets 8 syncs, and the views of @jupyter-widgets/base 6, controls 5
+and output 6 that read them. A model that is not in the table is refused, a key that is not in its
+row is dropped. Module, name, version and view are always taken from the table, not from the cell.
 
-The kind of a key is a function: a value in, what may pass out, or ``RefusedError``. Types are held
-to the letter: a view that stumbles shows its error, and the front end's box for errors makes HTML
-of what the error quotes: a number format, an icon's name, a tag.
+A *kind* is a function: it takes a value and returns what may pass, or raises ``RefusedError``.
+Kinds accept exact types only. A view that can't read a value shows an error, and the front end's
+error box renders as HTML what that quotes: a number format, an icon's name, a tag.
+
+The file has the kinds first, in the order of what they let pass, then the models.
 """
 
 from __future__ import annotations
@@ -29,32 +31,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What some kinds have to know beside a value: the other widgets, the request."""
+    """What some kinds need beside the value."""
 
-    #: Model of an admitted widget, else None.
+    #: Returns the model of an open widget by its id, or None.
     model_of: Callable[[str], Model | None]
-    #: Cleans a mime bundle as it would be for an output.
+    #: Cleans a mime bundle, as for an output.
     show: Callable[[Any], dict[str, Any]]
-    #: Id of the request whose output is shown now.
+    #: Id of the request under which the message is shown.
     parent: str
 
 
 # --- numbers, texts and words -----------------------------------------------------------------
 
+#: Items of a list.
 _MOST: Final = 100_000
 _WORD: Final = re.compile(r"[A-Za-z0-9_-]{0,40}")
-#: d3-format's own grammar, with a fill that is no markup and room for no more than a line.
+#: d3-format's grammar, without fills that could be markup, and with widths that fit on a line.
 _NUMBER_FORMAT: Final = re.compile(
     r"(?:[\w .*-]?[<>=^])?[+( -]?[$#]?0?\d{0,2},?(?:\.\d{1,2})?~?[A-Za-z%]?", re.ASCII
 )
 _MOMENT: Final = re.compile(r"[\d:.+TZ-]{0,40}", re.ASCII)
 _PIXELS: Final = re.compile(r"(?:\d{1,5}(?:\.\d{1,3})?(?:px|%|em|rem|vw|vh)?)?", re.ASCII)
 _MEDIA_FORMAT: Final = re.compile(r"[a-z0-9+.-]{0,40}", re.ASCII)
-#: Not those that are drawn beside or upon their place.
+#: The name of an icon, but of none that is drawn beside or upon its place.
 _GLYPH: Final = r"(?!(?:fa-)?(?:li|stack)\b)[a-z0-9]+(?:-[a-z0-9]+)*"
-#: A button's view puts ``fa-`` before each word, that of several buttons before the first alone.
+#: Icons of a button, whose view puts ``fa-`` before each word.
 _ICON: Final = re.compile(rf"(?:{_GLYPH}(?: {_GLYPH}){{0,3}})?", re.ASCII)
+#: Icons of one of several buttons. Their view puts ``fa-`` before the first word only.
 _CLASS_ICON: Final = re.compile(rf"(?:{_GLYPH}(?: (?=fa-){_GLYPH}){{0,3}})?", re.ASCII)
+#: The keys of an uploaded file.
 _FILE: Final = ("name", "type", "size", "last_modified", "content")
 
 
@@ -82,20 +87,22 @@ def numbers(value: Any, scope: Scope) -> Any:
 
 
 def text(value: Any, _: Scope) -> str | None:
-    """Return text that is only ever shown as text."""
+    """Return a text, for keys that are only ever shown as text."""
     if value is None or type(value) is str:
         return value
     raise RefusedError("not text")
 
 
 def _items(value: Any) -> Any:
-    """Return a list that is not too long. Raises ``RefusedError``."""
+    """Return a list of at most ``_MOST`` items. Raises ``RefusedError`` for any other value."""
     if type(value) is not list or len(value) > _MOST:
         raise RefusedError("not a list")
     return value
 
 
 def _list_of(kind: Kind) -> Kind:
+    """Return the kind of lists whose items are of this kind; null becomes an empty text."""
+
     def items(value: Any, scope: Scope) -> list[Any]:
         return [kind(item, scope) or "" for item in _items(value)]
 
@@ -106,6 +113,8 @@ texts = _list_of(text)
 
 
 def _matching(pattern: re.Pattern[str], what: str) -> Kind:
+    """Return the kind of texts that match a pattern; ``what`` names them in a refusal."""
+
     def kind(value: Any, _: Scope) -> str | None:
         if value is None or (type(value) is str and pattern.fullmatch(value)):
             return value
@@ -118,9 +127,9 @@ word = _matching(_WORD, "a known word")
 number_format = _matching(_NUMBER_FORMAT, "a number format")
 pixels = _matching(_PIXELS, "a length")
 icon = _matching(_ICON, "an icon's name")
-#: Icons of several buttons.
+#: The icons of a group of buttons, one text for each button.
 icons = _list_of(_matching(_CLASS_ICON, "an icon's name"))
-#: What a widget calls its bytes; ``widgets`` sees both.
+#: The format that a widget names for its bytes. ``widgets`` judges it together with the bytes.
 media_format = _matching(_MEDIA_FORMAT, "a format")
 
 
@@ -135,7 +144,7 @@ def moment(value: Any, scope: Scope) -> Any:
 
 
 def files(value: Any, _: Scope) -> list[dict[str, Any]]:
-    """Return what a user uploaded and the cell still has; a front end counts it."""
+    """Return the uploaded files that a cell still has; the front end shows how many there are."""
     rows = [row for row in _items(value) if type(row) is dict]
     kept = [{key: row[key] for key in _FILE if key in row} for row in rows]
     if all(
@@ -147,11 +156,13 @@ def files(value: Any, _: Scope) -> list[dict[str, Any]]:
 
 # --- CSS ----------------------------------------------------------------------------------------
 #
-# One value of a widget's layout or style: the browser sets it by name, so it is no more than one.
-# What passes names no resource (no ``url()``, no function that is not listed, no escape) and takes
-# no box out of its place: no negative length, no offset.
+# One value of a widget's layout or style. The front end sets it as a named property, so it can't
+# spell a second one. A value that passes names no resource (no ``url()``, no function that is not
+# listed, no escape) and moves no box over others: no negative length, no offset.
 
+#: Characters of one value.
 _LONGEST: Final = 500
+#: Functions that values may call.
 _FUNCTIONS: Final = words(
     "calc clamp fit-content max min minmax repeat",
     "color-mix hsl hsla hwb lab lch oklab oklch rgb rgba",
@@ -168,12 +179,12 @@ _CALL: Final = re.compile(r"(?<![\w-])([\w-]*+)\(", re.ASCII)
 _COLOR: Final = re.compile(r"#?[\w(),.%/ -]{0,100}", re.ASCII)
 _NO_OFFSET: Final = re.compile(r"(?:0(?:px|%|em)?|auto|inherit|initial|unset|revert)?")
 _CLASS: Final = re.compile(r"[A-Za-z_][\w-]{0,99}", re.ASCII)
-#: What ``interact`` marks its box with; it has a margin and no more.
+#: The class that ``interact`` gives its box. The front end's style for it only sets a margin.
 _OWN_CLASSES: Final = frozenset(("widget-interact",))
 
 
 def css(value: Any, _: Scope) -> str | None:
-    """Return a property's value, None for none."""
+    """Return the value of a property, or None."""
     if value is None:
         return None
     if isinstance(value, str) and len(value) > _LONGEST:
@@ -187,7 +198,7 @@ def css(value: Any, _: Scope) -> str | None:
 
 
 def areas(value: Any, scope: Scope) -> str | None:
-    """Return the names of a grid's cells, row by row: as many as a grid has cells."""
+    """Return the areas of a grid, row by row; longer than other values, as a grid may be large."""
     if isinstance(value, str) and len(value) > _LONGEST and _AREAS.fullmatch(value):
         if len(value) > _MOST_AREAS:
             raise RefusedError(f"more than {_MOST_AREAS:,} characters")
@@ -196,7 +207,7 @@ def areas(value: Any, scope: Scope) -> str | None:
 
 
 def size(value: Any, scope: Scope) -> str | None:
-    """Return a length, border, track list or colour: anything that is not negative."""
+    """Return a length, border, track list or colour, unless it has a negative number."""
     shown = css(value, scope)
     if shown is not None and markup.is_negative(shown) and "(" not in shown:
         raise RefusedError("negative")
@@ -204,7 +215,10 @@ def size(value: Any, scope: Scope) -> str | None:
 
 
 def margin(value: Any, scope: Scope) -> str | None:
-    """Return a margin that pulls nothing over its neighbours, whatever is computed."""
+    """Return a margin that is not negative.
+
+    Computed margins (``calc``) are refused, since their result could be negative.
+    """
     shown = size(value, scope)
     if shown is not None and "(" in shown:
         raise RefusedError("computed margins are not allowed")
@@ -212,7 +226,7 @@ def margin(value: Any, scope: Scope) -> str | None:
 
 
 def offset(value: Any, scope: Scope) -> str | None:
-    """Return an offset (top, left) that moves nothing."""
+    """Return an offset (top, left and others) if it is 0 or automatic, so that it moves nothing."""
     shown = css(value, scope)
     if shown is not None and not _NO_OFFSET.fullmatch(shown.strip().lower()):
         raise RefusedError("moves the widget over its neighbours")
@@ -231,7 +245,7 @@ colors = _list_of(color)
 
 
 def classes(value: Any, _: Scope) -> list[str]:
-    """Return the class names that mean nothing to the page."""
+    """Return the class names for which the front end has no style of its own."""
     kept = [name for name in _items(value) if type(name) is str and _CLASS.fullmatch(name)]
     return [name for name in kept if name in _OWN_CLASSES or markup.is_own_class(name)]
 
@@ -240,7 +254,7 @@ def classes(value: Any, _: Scope) -> list[str]:
 
 
 def html(value: Any, scope: Scope) -> str | None:
-    """Return sanitised HTML; of what is all refused, a word in its place."""
+    """Return sanitised HTML; if all of it is refused, a note instead."""
     shown = text(value, scope)
     if not shown:
         return shown
@@ -251,7 +265,7 @@ def html(value: Any, scope: Scope) -> str | None:
 
 
 def formula(value: Any, scope: Scope) -> str | None:
-    """Return text in which formulas are set; of too much, a word in its place."""
+    """Return text that the front end searches for formulas; if it has too much markup, a note."""
     shown = text(value, scope)
     if shown and gateway.marks(shown) > gateway.MAX_MARKS:
         return "[cellblock left out too much markup]"
@@ -259,17 +273,17 @@ def formula(value: Any, scope: Scope) -> str | None:
 
 
 def label(value: Any, scope: Scope) -> str | None:
-    """Return a description; whether it is HTML is for ``widgets`` to know."""
+    """Return a description. ``widgets`` cleans it, which knows whether it is HTML."""
     return text(value, scope)
 
 
 def label_is_html(value: Any, scope: Scope) -> bool | None:
-    """Return whether a description is HTML: no flag like others, for what it changes."""
+    """Return whether the description is HTML. A kind of its own, since ``widgets`` acts on it."""
     return flag(value, scope)
 
 
 def media(value: Any, _: Scope) -> bytes:
-    """Return the bytes of an image, a sound or a film; checked in ``widgets``."""
+    """Return the bytes of an image, sound or film. ``widgets`` judges them by their format."""
     if isinstance(value, bytes):
         return value
     raise RefusedError("not bytes")
@@ -279,7 +293,7 @@ _MOST_OUTPUTS: Final = 1_000
 
 
 def outputs(value: Any, scope: Scope) -> list[dict[str, Any]]:
-    """Return what an Output widget shows, each as the gateway passes it on."""
+    """Return the outputs that an Output widget shows, cleaned as outputs of a cell; the last."""
     if type(value) is not list:
         raise RefusedError("not a list")
     shown = (_output(item, scope) for item in value[-_MOST_OUTPUTS:] if type(item) is dict)
@@ -287,13 +301,14 @@ def outputs(value: Any, scope: Scope) -> list[dict[str, Any]]:
 
 
 def _output(item: dict[Any, Any], scope: Scope) -> dict[str, Any]:
+    """Return one output in nbformat's form, cleaned; empty if its type is unknown."""
     kind = item.get("output_type")
     if kind == "stream":
         name = "stderr" if item.get("name") == "stderr" else "stdout"
-        said = item.get("text")
-        if type(said) is list:  # nbformat allows a list of lines
-            said = "".join(line for line in said if type(line) is str)
-        return {"output_type": kind, "name": name, "text": gateway.clean_stream(said)}
+        text = item.get("text")
+        if type(text) is list:  # nbformat allows a list of lines
+            text = "".join(line for line in text if type(line) is str)
+        return {"output_type": kind, "name": name, "text": gateway.clean_stream(text)}
     if kind == "error":
         parts = (item.get("ename"), item.get("evalue"), item.get("traceback"))
         return {"output_type": kind, **gateway.clean_error(*parts)}
@@ -316,22 +331,28 @@ REFERENCE: Final = "IPY_MODEL_"
 
 
 def capture(value: Any, scope: Scope) -> str:
-    """Return the request whose output is captured: the one that runs, whatever was named."""
+    """Return the id of the running request, whose outputs a widget captures; empty for no capture.
+
+    The id that the cell names does not matter: another request's outputs must not be captured.
+    """
     return scope.parent if value else ""
 
 
 def _target(value: Any) -> str:
-    """Return the id that a reference names, ``""`` for what is none."""
+    """Return the id that a reference names; empty if the value is no reference."""
     is_reference = type(value) is str and value.startswith(REFERENCE)
     return value.removeprefix(REFERENCE) if is_reference else ""
 
 
 def _refers(value: Any, scope: Scope, suffix: str = "") -> bool:
+    """Return whether a value refers to an open widget whose model's name has this suffix."""
     model = scope.model_of(_target(value))
     return model is not None and model.name.endswith(suffix)
 
 
 def _one(suffix: str) -> Kind:
+    """Return the kind of references to one widget, by the suffix of its model's name."""
+
     def reference(value: Any, scope: Scope) -> str | None:
         if value is not None and not _refers(value, scope, suffix):
             raise RefusedError("refers to no such widget")
@@ -341,7 +362,10 @@ def _one(suffix: str) -> Kind:
 
 
 def _several(suffix: str = "") -> Kind:
-    """Return a kind of those that are there; the others have been refused already."""
+    """Return the kind of lists of references. Those to no open widget are dropped.
+
+    Such a widget was refused when it was opened, and its user was told then.
+    """
 
     def references(value: Any, scope: Scope) -> list[str]:
         return [item for item in _items(value) if _refers(item, scope, suffix)]
@@ -352,13 +376,13 @@ def _several(suffix: str = "") -> Kind:
 layout = _one("LayoutModel")
 style = _one("StyleModel")
 children = _several()
-#: Of a game controller, which writes to them by itself.
+#: The buttons and axes of a game controller, whose view writes to them without a cell.
 buttons = _several("ControllerButtonModel")
 axes = _several("ControllerAxisModel")
 
 
 def link_end(value: Any, scope: Scope) -> tuple[str, str]:
-    """Return one end of a link, widget and key; ``widgets`` sees both ends."""
+    """Return one end of a link: a widget's id and a key. ``widgets`` judges both ends together."""
     match value:
         case [reference, key] if type(value) is list:
             if type(key) is str and _refers(reference, scope):
@@ -377,7 +401,11 @@ VERSIONS: Final = {BASE: "2.0.0", CONTROLS: "2.0.0", OUTPUT: "1.0.0"}
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One widget's front-end half. Without keys, it is of an operator's module: all may pass."""
+    """The front end's half of one widget.
+
+    A model without keys is of a module that the operator added to the policy: its state is not
+    judged.
+    """
 
     module: str
     name: str
@@ -386,7 +414,7 @@ class Model:
     keys: Keys
 
     def identity(self) -> dict[str, str | None]:
-        """Return the keys by which a front end finds its classes."""
+        """Return the keys by which a front end finds the model's and the view's class."""
         return {
             "_model_module": self.module,
             "_model_module_version": VERSIONS[self.module],
@@ -398,7 +426,7 @@ class Model:
 
 
 def _keys(base: Keys, *kinds: tuple[Kind, str]) -> Keys:
-    """Return the keys of ``base`` and those named, by kind."""
+    """Return the keys of ``base`` and more, given as kinds with the names of their keys."""
     return {**base, **{name: kind for kind, names in kinds for name in names.split()}}
 
 
@@ -485,7 +513,7 @@ _CONTROLLER: Final = _keys(
 _UPLOAD: Final = _keys(_BUTTON, (text, "accept error"), (flag, "multiple"), (files, "value"))
 _PLAY: Final = _keys(_RANGE, (number, "interval"), (flag, "playing repeat show_repeat"))
 
-#: Stem of a control's model name to its view's and its keys.
+#: The controls, by the stem of the model's name: the stem of the view's name, and the keys.
 _CONTROLS: Final[dict[str, tuple[str | None, Keys]]] = {
     "Accordion": ("Accordion", _PANES),
     "Audio": ("Audio", _PLAYED),
@@ -546,6 +574,7 @@ _CONTROLS: Final[dict[str, tuple[str | None, Keys]]] = {
     "Video": ("Video", _keys(_PLAYED, (pixels, "height width"))),
     "VBox": ("VBox", _BOX),
 }
+#: The styles of controls, by the stem of the model's name.
 _STYLES: Final[dict[str, Keys]] = {
     "Button": _keys(_FONT, (css, "button_color")),
     "Checkbox": _FONT,

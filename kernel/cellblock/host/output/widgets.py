@@ -1,13 +1,18 @@
-"""Comms: which may be open towards the front end, and what may be said on them.
+"""``Comms``: which comms may be open, and what messages on them may say.
 
-Invariant: a comm is known here before the front end hears of it, by the target and, for a widget,
-by the model that it was let through as; what is said on it later is judged by that, not by what
-it says. The front end's own comms reach targets that the policy names, and no others.
+A guest's comm message goes through two steps. ``clean`` returns the message as it may pass, or why
+it may not, and changes nothing. ``commit`` records the message once it has been published: there
+may be no room for it (``host.cell.comms``).
 
-What a widget's key may be can depend on what was let through before: bytes that passed as a
-picture must not become an address, nor a text that passed as a text HTML. So a little of each
-widget is remembered; and what was judged together is sent together, since a Jupyter server drops
-what comes too fast, though no opening. An id that a link has named is opened once only.
+Invariant: before the front end hears of a comm, it is recorded here with its target and, for a
+widget, with the model that it was admitted as. Later messages on it are judged by that, not by what
+they say themselves. Front ends open comms only to targets that the policy names.
+
+Some keys of a widget are judged together with what passed before: bytes that passed as an image
+must not become an address, and a text that passed as plain text must not become HTML. So a little
+of each widget is remembered (``WidgetMemory``). Keys that were judged together are sent in one
+message: a Jupyter server drops messages that come too fast, though never a ``comm_open``, so of two
+messages the second could arrive alone. An id that a link has named can be opened only once.
 """
 
 from __future__ import annotations
@@ -30,8 +35,9 @@ if TYPE_CHECKING:
 WIDGET: Final = gateway.WIDGET
 CONTROL: Final = "jupyter.widget.control"
 VIEW: Final = gateway.VIEW
-#: Comms that may be open at once (a page of controls has some hundreds), and ids that links name.
+#: Comms that may be open at once. A page of controls has some hundreds.
 MOST: Final = 20_000
+#: Ids of widgets that links may name.
 MOST_LINKED: Final = 100_000
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _VERSION_OF_PACKAGE: Final = re.compile(r"[\w.^~*+-]{1,40}")
@@ -41,7 +47,7 @@ _FOCUS: Final = ({"do": "focus"}, {"do": "blur"})
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A comm that was not opened: its target and, of a widget, its module and model."""
+    """A comm that was refused: its target and, for a widget, its module and model."""
 
     target: str
     module: str = ""
@@ -50,39 +56,40 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class WidgetMemory:
-    """What of a widget's state the next message is judged by."""
+    """The part of a widget's state by which its next message is judged."""
 
-    #: Format of an image, a sound or a film.
+    #: The format of its image, sound or film.
     format: str = ""
-    #: Its description, and whether that is HTML.
+    #: Its description.
     label: str = ""
+    #: Whether the description is HTML.
     is_html: bool = False
-    #: Source and target of a link: widget and key.
+    #: A link's source and target, each a widget's id and a key.
     ends: tuple[tuple[str, str] | None, tuple[str, str] | None] = (None, None)
 
 
 @dataclass(slots=True)
 class Comm:
-    """One comm that the front end knows of."""
+    """A comm that the front end knows of."""
 
     id: str
     target: str
+    #: The model that the comm was admitted as; None if it is not a widget's.
     model: Model | None = None
     memory: WidgetMemory = field(default_factory=WidgetMemory)
 
 
 @dataclass(slots=True)
 class Passed:
-    """A message that may go to the front end; ``Comms.commit`` once it does.
-
-    ``left`` has keys that were left out, and why.
-    """
+    """A clean message, which may be published. ``Comms.commit`` it then."""
 
     kind: str
     comm: Comm
     data: dict[str, Any]
     buffers: list[bytes] = field(default_factory=list)
+    #: The keys that were left out, each with the reason.
     left: list[tuple[str, str]] = field(default_factory=list)
+    #: What ``Comms.commit`` will remember of each widget in the message.
     memories: list[tuple[Comm, WidgetMemory]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -93,7 +100,12 @@ class Passed:
 
 
 class Comms:
-    """Every comm of one kernel."""
+    """All open comms of one session.
+
+    ``modules`` are the widget modules that the policy allows, ``targets`` its comm targets. Without
+    modules there are no widgets. ``show`` cleans the bundles in widgets. ``linked`` has the ids
+    that links have named; it outlives this object.
+    """
 
     def __init__(
         self,
@@ -103,22 +115,25 @@ class Comms:
         show: Callable[[Any], dict[str, Any]] = gateway.clean_bundle,
         linked: set[str] | None = None,
     ) -> None:
-        self._modules, self._show = frozenset(modules), show
-        #: Ids that ends of links have had.
+        self._modules = frozenset(modules)
+        self._show = show
+        #: Ids of the widgets that links have named as an end.
         self._linked = set[str]() if linked is None else linked
         self._targets = frozenset((*targets, *((WIDGET, CONTROL) if modules else ())))
         self._open: dict[str, Comm] = {}
+        #: Ids of Output widgets that capture outputs.
         self._capturing: set[str] = set()
+        #: Id of the request under which a widget took the focus last.
         self._focused = ""
 
-    # --- what the front end asks and says -----------------------------------------------------
+    # --- from the front end -------------------------------------------------------------------
 
     def knows(self, name: Any) -> bool:
-        """Return whether this comm is open."""
+        """Return whether a comm with this id is open."""
         return name in self._open if isinstance(name, str) else False
 
     def listing(self, target: str | None) -> dict[str, dict[str, str]]:
-        """Return the ``comms`` of a ``comm_info_reply``, of one target or all."""
+        """Return the open comms, of one ``target`` if given, as ``comm_info_reply`` has them."""
         return {
             comm.id: {"target_name": comm.target}
             for comm in self._open.values()
@@ -126,8 +141,9 @@ class Comms:
         }
 
     def opened_by_front(self, content: dict[str, Any]) -> bool:
-        """Record a comm that the front end opens; return whether it may."""
-        name, target = content.get("comm_id"), content.get("target_name")
+        """Record a comm that a front end opens; return False, and record nothing, if it may not."""
+        name = content.get("comm_id")
+        target = content.get("target_name")
         if not isinstance(name, str) or not _ID.fullmatch(name) or len(self._open) >= MOST:
             return False
         if not isinstance(target, str) or target not in self._targets:
@@ -142,14 +158,16 @@ class Comms:
         self._open.setdefault(name, Comm(name, target, model))
         return True
 
-    # --- what the guest says ------------------------------------------------------------------
+    # --- from the guest -----------------------------------------------------------------------
 
     def clean(self, message: messages.CommOut, parent: str) -> Passed | Refused | None:
-        """Return what may pass of a guest's message, or why not, or None where nobody asks.
+        """Return a guest's message as it may pass, or a refusal to show, or None to drop it.
 
-        ``parent`` is the id of the request under which it is shown. Changes nothing.
+        ``parent`` is the id of the request under which the message is shown. Changes nothing, but
+        remembers under which request a widget took the focus.
         """
-        name, data = message.content.get("comm_id"), message.content.get("data")
+        name = message.content.get("comm_id")
+        data = message.content.get("data")
         if not isinstance(name, str) or not _ID.fullmatch(name):
             return None
         data = data if type(data) is dict else {}
@@ -163,15 +181,15 @@ class Comms:
         return self._clean_msg(comm, data, message, parent) if message.kind == "comm_msg" else None
 
     def commit(self, passed: Passed) -> None:
-        """Record a message that went to the front end."""
+        """Record a message that was published."""
         comm = passed.comm
         if passed.kind == "comm_close":
             self.forget(comm.id)
             return
         if passed.kind == "comm_open":
             self._open[comm.id] = comm
-        for each, memory in passed.memories:
-            each.memory = memory
+        for widget, memory in passed.memories:
+            widget.memory = memory
             self._linked.update(end[0] for end in memory.ends if end)
         state = passed.data.get("state")
         if isinstance(state, dict) and "msg_id" in state:
@@ -179,23 +197,26 @@ class Comms:
 
     @property
     def captures(self) -> bool:
-        """Whether an Output widget takes what a cell shows."""
+        """Whether an Output widget captures what the running cell shows."""
         return bool(self._capturing)
 
     def release(self) -> Iterator[Passed]:
-        """Yield what ends every Output widget's capture: a card of ours is no cell's to place."""
+        """Yield the messages that end each Output widget's capture, and forget the captures.
+
+        For the host's cards: a cell must not decide where these appear.
+        """
         for name in sorted(self._capturing):
             data = {"method": "update", "state": {"msg_id": ""}, "buffer_paths": []}
             yield Passed("comm_msg", self._open[name], data)
         self._capturing.clear()
 
     def reset(self) -> None:
-        """Forget every comm: the guest that held their other ends is gone."""
+        """Forget all comms: the guest that had their other ends is gone."""
         self._open.clear()
         self._capturing.clear()
 
     def view(self, value: Any) -> dict[str, Any] | None:
-        """Return a bundle's view of an admitted widget, None if it is none."""
+        """Return the view of an open widget, as a bundle may have it; None for any other value."""
         name = value.get("model_id") if isinstance(value, dict) else None
         comm = self._open.get(name) if isinstance(name, str) else None
         if comm is None or comm.target != WIDGET:
@@ -205,6 +226,10 @@ class Comms:
     def _clean_open(
         self, name: str, data: dict[Any, Any], message: messages.CommOut, parent: str
     ) -> Passed | Refused | None:
+        """Judge a ``comm_open``: by the target, and for a widget by its module and model.
+
+        A module that the operator added to the policy and that has no table here is not judged.
+        """
         target = gateway.clean_name(message.content.get("target_name")) or ""
         full = len(self._open) >= MOST or len(self._linked) >= MOST_LINKED
         if name in self._open or name in self._linked or full:
@@ -213,19 +238,20 @@ class Comms:
             if target not in self._targets:
                 return Refused(target)
             return _unjudged("comm_open", Comm(name, target), data, message)
-        if target == CONTROL:  # the front end opens it
-            return Refused(target)
+        if target == CONTROL:
+            return Refused(target)  # only front ends open this one
         state = data.get("state")
         state = state if type(state) is dict else {}
         module, model = _model_named(state)
-        found = MODELS.get((module, model))
-        if module not in self._modules or (found is None and module in VERSIONS):
+        known_model = MODELS.get((module, model))
+        if module not in self._modules or (known_model is None and module in VERSIONS):
             return Refused(WIDGET, module, model)
-        if found is None:
+        if known_model is None:
             comm = Comm(name, WIDGET, Model(module, model, module, None, {}))
             passed = _unjudged("comm_open", comm, data, message)
         else:
-            comm, state = Comm(name, WIDGET, found), {**state, "_model_name": model}
+            comm = Comm(name, WIDGET, known_model)
+            state = {**state, "_model_name": model}
             update = self._update(comm, state, data.get("buffer_paths"), message.buffers, parent)
             passed = update.passed("comm_open")
         return replace(passed, metadata=dict(_PROTOCOL))
@@ -233,7 +259,9 @@ class Comms:
     def _clean_msg(
         self, comm: Comm, data: dict[Any, Any], message: messages.CommOut, parent: str
     ) -> Passed | None:
-        method, state = data.get("method"), data.get("state")
+        """Judge a ``comm_msg`` by the comm that it is sent on; None drops it."""
+        method = data.get("method")
+        state = data.get("state")
         if comm.target == CONTROL:
             is_answer = method == "update_states"
             return self._all_states(comm, data, message.buffers, parent) if is_answer else None
@@ -244,14 +272,18 @@ class Comms:
         if method not in {"update", "echo_update"} or type(state) is not dict:
             return None
         if method == "echo_update" and "outputs" in state:
-            # The front end has them from here, cleaned; again would not be quite the same.
+            # The front end knows these outputs from an earlier message, cleaned. Cleaned a second
+            # time they would not be quite the same.
             state = {key: value for key, value in state.items() if key != "outputs"}
         update = self._update(comm, state, data.get("buffer_paths"), message.buffers, parent)
         passed = update.passed("comm_msg")
         return replace(passed, data={"method": method, **passed.data})
 
     def _focus(self, comm: Comm, content: Any, parent: str) -> Passed | None:
-        """Pass on that a widget takes the focus, once a request: it takes what is typed, too."""
+        """Let a widget take or give up the focus, once in a request.
+
+        More often is refused, since a widget with the focus receives what the user types.
+        """
         if content not in _FOCUS or self._focused == parent:
             return None
         self._focused = parent
@@ -260,38 +292,42 @@ class Comms:
     def _all_states(
         self, comm: Comm, data: dict[Any, Any], buffers: list[bytes], parent: str
     ) -> Passed:
-        """Return all widgets' states, as a page that is loaded anew asks for them."""
+        """Return the states of all widgets, for which a page asks when it is loaded anew."""
         passed = Passed("comm_msg", comm, {})
-        states, paths = data.get("states"), dict[str, list[tuple[list[Any], bytes]]]()
+        states = data.get("states")
+        paths = dict[str, list[tuple[list[Any], bytes]]]()
         for path, buffer in _pairs(data.get("buffer_paths"), buffers):
             match path:
                 case [str(name), "state", *rest]:
                     paths.setdefault(name, []).append((rest, buffer))
-        shown, shown_paths = dict[str, Any](), list[list[Any]]()
+        shown = dict[str, Any]()
+        shown_paths = list[list[Any]]()
         for name, row in states.items() if type(states) is dict else ():
-            one = self._open.get(name) if type(name) is str else None
+            widget = self._open.get(name) if type(name) is str else None
             state = row.get("state") if type(row) is dict else None
-            if one is None or one.model is None or type(state) is not dict:
+            if widget is None or widget.model is None or type(state) is not dict:
                 continue
-            own = paths.get(name, [])
-            update = self._row(one, state, [p for p, _ in own], [b for _, b in own], parent)
+            pairs = paths.get(name, [])
+            update = self._state_of(
+                widget, state, [p for p, _ in pairs], [b for _, b in pairs], parent
+            )
             version = row.get("model_module_version")
             is_version = isinstance(version, str) and _VERSION_OF_PACKAGE.fullmatch(version)
             shown[name] = {
-                "model_name": one.model.name,
-                "model_module": one.model.module,
+                "model_name": widget.model.name,
+                "model_module": widget.model.module,
                 "model_module_version": VERSIONS.get(
-                    one.model.module, version if is_version else ""
+                    widget.model.module, version if is_version else ""
                 ),
                 "state": update.state,
             }
             shown_paths += [[name, "state", *path] for path in update.paths]
             passed.buffers += update.buffers
-            passed.memories.append((one, update.memory))
+            passed.memories.append((widget, update.memory))
         passed.data = {"method": "update_states", "states": shown, "buffer_paths": shown_paths}
         return passed
 
-    def _row(
+    def _state_of(
         self,
         comm: Comm,
         state: dict[Any, Any],
@@ -299,6 +335,7 @@ class Comms:
         buffers: list[bytes],
         parent: str,
     ) -> _Update:
+        """Judge one widget's whole state in an ``update_states``."""
         if comm.model is not None and comm.model.keys:
             state = {**state, "_model_name": comm.model.name}
             return self._update(comm, state, paths, buffers, parent)
@@ -310,6 +347,7 @@ class Comms:
     def _update(
         self, comm: Comm, state: dict[Any, Any], paths: Any, buffers: list[bytes], parent: str
     ) -> _Update:
+        """Judge a widget's state, or a part of it, with the buffers that belong to it."""
         update = _Update(comm, self._model_of)
         scope = Scope(model_of=self._model_of, show=self._show, parent=parent)
         update.take(_with_buffers(state, paths, buffers), scope)
@@ -320,29 +358,35 @@ class Comms:
         return comm.model if comm is not None else None
 
     def forget(self, name: str) -> None:
-        """Forget a comm that is closed."""
+        """Forget a comm that was closed."""
         self._open.pop(name, None)
         self._capturing.discard(name)
 
 
 def _model_named(state: dict[Any, Any]) -> tuple[str, str]:
-    """Return the module and the model that a widget's state names."""
-    module, name = state.get("_model_module"), state.get("_model_name")
+    """Return the module and the model that a widget's state names, as clean names."""
+    module = state.get("_model_module")
+    name = state.get("_model_name")
     return gateway.clean_name(module) or "", gateway.clean_name(name) or ""
 
 
 # --- buffers, by their paths --------------------------------------------------------------------
+#
+# A comm message carries bytes in buffers beside its data. ``buffer_paths`` says where in the data
+# each belongs.
 
 _LONGEST_PATH: Final = 20
 
 
 def _pairs(paths: Any, buffers: list[bytes]) -> list[tuple[Any, bytes]]:
+    """Return each buffer with its path; paths or buffers without a partner are dropped."""
     return list(zip(paths if type(paths) is list else [], buffers, strict=False))
 
 
 def _unjudged(kind: str, comm: Comm, data: dict[Any, Any], message: messages.CommOut) -> Passed:
-    """Return what is said to an operator's module or target: it is bounded, and no more."""
-    cleaned, buffers = gateway.clean_comm(data), message.buffers
+    """Return a message for a module or target that the operator added: bounded, but not judged."""
+    cleaned = gateway.clean_comm(data)
+    buffers = message.buffers
     if "buffer_paths" in cleaned:
         cleaned["buffer_paths"], buffers = _plain_paths(cleaned["buffer_paths"], buffers)
     metadata = gateway.clean_metadata(message.metadata)
@@ -350,7 +394,7 @@ def _unjudged(kind: str, comm: Comm, data: dict[Any, Any], message: messages.Com
 
 
 def _plain_paths(paths: Any, buffers: list[bytes]) -> tuple[list[Any], list[bytes]]:
-    """Return the paths, each with its buffer, that stay within plain objects and lists."""
+    """Return the paths, and their buffers, that lead through objects' own keys and lists only."""
     kept = [
         (path, buffer)
         for path, buffer in _pairs(paths, buffers)
@@ -360,18 +404,23 @@ def _plain_paths(paths: Any, buffers: list[bytes]) -> tuple[list[Any], list[byte
 
 
 def _is_step(part: Any) -> bool:
-    """Return False for the names through which a path leaves an object for its class."""
+    """Return whether a path may have this part: a list index, or a key that is not special.
+
+    Through ``__proto__`` and the like a path would leave an object for its class.
+    """
     if type(part) is int:
         return part >= 0
     return type(part) is str and part not in {"__proto__", "constructor", "prototype"}
 
 
 def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> dict[Any, Any]:
-    """Return ``state`` with its buffers where their paths say, those aside that lead elsewhere.
+    """Return a copy of ``state`` with each buffer at its path; other paths are dropped.
 
-    A path has one part, or three for a file of a list: no other kind takes bytes.
+    A path has one part, or three for an uploaded file in a list: nothing else in a known widget
+    takes bytes.
     """
-    whole, copied = dict(state), set[str]()
+    whole = dict(state)
+    copied = set[str]()
     for path, buffer in _pairs(paths, buffers):
         match path:
             case [str(key)]:
@@ -379,7 +428,8 @@ def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> di
             case [str(key), int(index), "content"] if index >= 0:
                 rows = whole.get(key)
                 if type(rows) is list and index < len(rows) and type(rows[index]) is dict:
-                    if key not in copied:  # once a list: there may be many files in a long one
+                    if key not in copied:
+                        # A list is copied once, not for each of its files: there may be many.
                         copied.add(key)
                         whole[key] = rows = list(rows)
                     rows[index] = rows[index] | {"content": buffer}
@@ -388,49 +438,57 @@ def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> di
 
 # --- bytes that a widget carries: images, sound and film ----------------------------------------
 #
-# A browser makes a document of its own of such bytes when its user asks for it, in the page's
-# origin, hence drawings are cleaned. It follows play lists wherever they lead, hence the first
-# bytes decide about sound and film and not what the widget says.
+# A user can have the browser open such bytes as a document, in the notebook's origin, so drawings
+# (SVG) are sanitised. A browser also follows play lists to any address. So for sound and film the
+# first bytes decide, not the format that the widget names.
 
-#: Formats that a decoder draws and that nothing else is made of.
+#: Image formats that a browser only decodes and draws.
 _RASTER: Final = markup.words("apng bmp gif jpeg jpg png webp")
 _SOUND_AND_FILM: Final = markup.words("aac flac m4a mp3 mp4 mpeg ogg wav webm x-wav")
-#: MP4, Matroska, Ogg, WAVE, FLAC, MP3 with and without a tag, AAC.
+#: The first bytes of MP4, Matroska, Ogg, WAVE, FLAC, MP3 with and without a tag, and AAC.
 _CONTAINER: Final = re.compile(
     rb"....ftyp|\x1a\x45\xdf\xa3|OggS|RIFF....WAVE|fLaC|ID3|\xff[\xe2-\xe7\xf1-\xff]", re.DOTALL
 )
-#: By model: the format of its bytes where it says none.
+#: The models that carry bytes, each with the format that it has if it names none.
 _MEDIA: Final = {"AudioModel": "mp3", "ImageModel": "png", "VideoModel": "mp4"}
 
 
-def clean_media(model: str, said: str, data: bytes) -> bytes:
-    """Return what may be shown of ``data`` in format ``said``. Raises ``RefusedError``."""
+def clean_media(model: str, named_format: str, data: bytes) -> bytes:
+    """Return the bytes of a widget that names a format, sanitised if that is SVG.
+
+    Raises ``RefusedError`` if they may not be shown in the format.
+    """
     if model != "ImageModel":
-        if said == "url":
+        if named_format == "url":
             raise RefusedError("sound or film at an address is not loaded")
-        if said not in _SOUND_AND_FILM or (data and not _CONTAINER.match(data)):
+        if named_format not in _SOUND_AND_FILM or (data and not _CONTAINER.match(data)):
             raise RefusedError("not a format that is played")
         return data
-    if said == "svg+xml" and data:
+    if named_format == "svg+xml" and data:
         return gateway.sanitise("image/svg+xml", data.decode("utf-8", "replace")).encode()
-    if said == "url" and markup.raster(data.decode("ascii", "replace")) is None:
+    if named_format == "url" and markup.raster(data.decode("ascii", "replace")) is None:
         raise RefusedError("an image at an address is not loaded")
-    if said not in _RASTER and said not in {"svg+xml", "url"}:
+    if named_format not in _RASTER and named_format not in {"svg+xml", "url"}:
         raise RefusedError("not an image format that is shown")
     return data
 
 
-# --- a widget's state, key by key, and what has to be seen together -----------------------------
+# --- a widget's state: key by key, then keys that are judged together ---------------------------
 
+#: Characters of a description that is remembered.
 _LONGEST_LABEL: Final = 2_000
+#: Keys that are reported as left out of one update.
 _MOST_NOTED: Final = 20
 _NUMBERS: Final = frozenset((k.flag, k.number, k.numbers))
 _TEXTS: Final = frozenset((k.formula, k.html, k.label, k.text))
-#: Numbers can be shown as any text; text only where it is nothing but text.
+#: Kinds of keys that a number may be linked to: a numeric value may appear in any text key. A text
+#: may only be linked to keys that are never rendered as markup (``_may_become``).
 _SHOWS_NUMBERS: Final = _NUMBERS | _TEXTS
+#: Kinds of keys that a colour may be linked to.
 _COLORED: Final = frozenset((k.color, k.css))
-#: Kinds that mean nothing without the rest of their widget, or that are not values.
-_HELD: Final = frozenset(
+#: Kinds that mean nothing without the rest of their widget, or that are no values. A link may not
+#: carry them, even to a key of the same kind.
+_NOT_LINKED: Final = frozenset(
     (
         k.capture,
         k.label,
@@ -445,10 +503,15 @@ _HELD: Final = frozenset(
 
 
 class _Update:
-    """A widget's state, or a part of it, on its way: what may pass, and what to remember."""
+    """A widget's state, or a part of it, while it is judged.
+
+    ``take`` fills the attributes with what may pass, ``passed`` makes the message.
+    """
 
     def __init__(self, comm: Comm, model_of: Callable[[str], Model | None]) -> None:
-        self._comm, self._model_of = comm, model_of
+        self._comm = comm
+        self._model_of = model_of
+        #: What to remember of the widget if the message is published.
         self.memory = comm.memory
         self.state: dict[str, Any] = {}
         self.paths: list[list[Any]] = []
@@ -456,13 +519,16 @@ class _Update:
         self._left: list[tuple[str, str]] = []
 
     def passed(self, kind: str) -> Passed:
-        """Return the message that carries it."""
+        """Return the message with this state."""
         data = {"state": self.state, "buffer_paths": self.paths}
         memories = [(self._comm, self.memory)]
         return Passed(kind, self._comm, data, self.buffers, self._left, memories)
 
     def take(self, state: dict[Any, Any], scope: Scope) -> None:
-        """Take what may pass of ``state``, a whole one or an update."""
+        """Judge ``state``, a whole state or an update, with bytes at their places.
+
+        First each key by its kind; then the keys whose meaning depends on each other.
+        """
         model = self._comm.model
         if model is None:
             raise RuntimeError("no widget")
@@ -485,54 +551,60 @@ class _Update:
         if model.name == "FileUploadModel":
             self._move_files()
 
-    def _leave_out(self, key: str, why: object) -> None:
+    def _leave_out(self, key: str, reason: object) -> None:
         self.state.pop(key, None)
         if len(self._left) < _MOST_NOTED:
-            self._left.append((key, str(why)))
+            self._left.append((key, str(reason)))
 
     def _move_files(self) -> None:
+        """Move the contents of uploaded files from the state to buffers."""
         for index, row in enumerate(self.state.get("value", ())):
             if isinstance(row.get("content"), bytes):
                 self.buffers.append(row.pop("content"))
                 self.paths.append(["value", index, "content"])
 
     def _settle_media(self, model: str) -> None:
+        """Judge bytes and their format together; move the bytes to a buffer.
+
+        If only the format changes, it may change among image formats, or among those of sound and
+        film: the bytes that are there passed as one of these.
+        """
         before = self.memory.format or _MEDIA[model]
-        said = self.state.get("format") or before
+        format_now = self.state.get("format") or before
         data = self.state.pop("value", None)
         if data is None:
             kinds = (_RASTER, _SOUND_AND_FILM)
-            if not any({before, said} <= kind for kind in kinds):
+            if not any({before, format_now} <= kind for kind in kinds):
                 self._leave_out("format", "what is there was not checked as that")
                 return
         else:
             try:
-                self.buffers.append(clean_media(model, said, data))
+                self.buffers.append(clean_media(model, format_now, data))
             except RefusedError as refused:
                 self.state.pop("format", None)
                 self._leave_out("value", refused)
                 return
             self.paths.append(["value"])
-            self.state["format"] = said
-        self.memory = replace(self.memory, format=said)
+            self.state["format"] = format_now
+        self.memory = replace(self.memory, format=format_now)
 
     def _settle_description(self, scope: Scope) -> None:
-        """Clean a description by whether it is HTML now, also when only that changes."""
+        """Clean a description as HTML or as text, also if only that changes and not the text."""
         memory = self.memory
         is_html = bool(self.state.get("description_allow_html", memory.is_html))
-        said = self.state.get("description")
-        if said is None and is_html:
-            said = memory.label
-        if said is not None:
+        label = self.state.get("description")
+        if label is None and is_html:
+            label = memory.label
+        if label is not None:
             show = k.html if is_html else k.formula
-            self.state |= {"description": show(said, scope), "description_allow_html": is_html}
-            memory = replace(memory, label=said if len(said) <= _LONGEST_LABEL else "")
+            self.state |= {"description": show(label, scope), "description_allow_html": is_html}
+            memory = replace(memory, label=label if len(label) <= _LONGEST_LABEL else "")
         self.memory = replace(memory, is_html=is_html)
 
     def _settle_link(self, *, both_ways: bool) -> None:
-        """Let a link's ends through when what flows in it is what passed, or may, as the other.
+        """Let a link pass if the kind of value at its source may become the kind at its target.
 
-        A link carries values from widget to widget in the page, where nobody looks at them.
+        A link copies values from widget to widget within the page, where the host sees none.
         """
         before = self.memory.ends
         ends = (self.state.get("source") or before[0], self.state.get("target") or before[1])
@@ -548,7 +620,7 @@ class _Update:
                 self.state[key] = [k.REFERENCE + end[0], end[1]]
 
     def _kind_at(self, end: tuple[str, str] | None) -> Any:
-        """Return the kind of what an end holds, None for a key that its widget does not have."""
+        """Return the kind of the key at a link's end; None if that widget has no such key."""
         model = self._model_of(end[0]) if end else None
         if model is None or end is None:
             return None
@@ -556,11 +628,11 @@ class _Update:
 
 
 def _anything() -> None:
-    """Stand for the kind of every key of an operator's module."""
+    """Stand for the kind of each key of a module that the operator added and nobody judges."""
 
 
 def _may_become(source: Any, target: Any) -> bool:
-    """Return whether a value that passed as one kind may be shown as another."""
+    """Return whether a value that passed as kind ``source`` may be shown as kind ``target``."""
     if source is None or target is None:
         return False
     return (
@@ -568,5 +640,5 @@ def _may_become(source: Any, target: Any) -> bool:
         or (source in _NUMBERS and target in _SHOWS_NUMBERS)
         or (source in _TEXTS and target is k.text)
         or (source is k.color and target in _COLORED)
-        or (source is target and target not in _HELD)
+        or (source is target and target not in _NOT_LINKED)
     )

@@ -5,7 +5,7 @@ import py_compile
 from support import doors
 
 CONTROL = "loose"
-attack = doors.import_more
+attack = doors.cause_more_imports
 
 
 def prepare(prey):

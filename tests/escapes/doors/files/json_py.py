@@ -3,5 +3,5 @@
 from support import doors
 
 CONTROL = "loose"
-prepare = doors.beside("json")
-attack = doors.import_more
+prepare = doors.module_beside_notebook("json")
+attack = doors.cause_more_imports

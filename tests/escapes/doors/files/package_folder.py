@@ -3,7 +3,7 @@
 from support import doors
 
 CONTROL = "loose"
-attack = doors.import_more
+attack = doors.cause_more_imports
 
 
 def prepare(prey):

@@ -3,5 +3,5 @@
 from support import doors
 
 CONTROL = "loose"
-prepare = doors.beside("zmq")
-attack = doors.import_more
+prepare = doors.module_beside_notebook("zmq")
+attack = doors.cause_more_imports

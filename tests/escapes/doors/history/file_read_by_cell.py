@@ -1,10 +1,10 @@
 """P2: a cell reads the history file of the host."""
 
-from support.doors import after_kernels_of
+from support.doors import after_other_kernels
 
 POLICY = "unsafe"
 
-prepare = after_kernels_of("unsafe")
+prepare = after_other_kernels("unsafe")
 
 
 CODE = """

@@ -1,8 +1,8 @@
 """P2: a range of another session, by its number from either end."""
 
-from support.doors import after_kernels_of
+from support.doors import after_other_kernels
 
-prepare = after_kernels_of("safe")
+prepare = after_other_kernels("safe")
 
 
 def attack(door):

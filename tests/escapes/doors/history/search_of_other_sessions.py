@@ -1,8 +1,8 @@
 """P2: a search finds what another notebook ran."""
 
-from support.doors import after_kernels_of
+from support.doors import after_other_kernels
 
-prepare = after_kernels_of("safe")
+prepare = after_other_kernels("safe")
 
 
 def attack(door):

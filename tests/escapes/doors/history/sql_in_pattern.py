@@ -1,8 +1,8 @@
 """P2: SQL in the pattern of a search."""
 
-from support.doors import after_kernels_of
+from support.doors import after_other_kernels
 
-prepare = after_kernels_of("safe")
+prepare = after_other_kernels("safe")
 
 
 def attack(door):

@@ -10,7 +10,7 @@ from cellblock.analysis import Rules, analyse
 from cellblock.analysis.imports import Import
 from cellblock.host.consent import approver, request
 from cellblock.host.consent.approver import MOST_ASKED
-from support.approvals import UNDER, Desk, answers, cell, code_in
+from support.approvals import UNDER, Desk, always_answers, cell, code_in
 from support.approvals import call as made_call
 
 RULES = Rules(language=True, modules={"math": None}, raw_modules=frozenset(), magics=frozenset())
@@ -180,7 +180,7 @@ def test_a_narrower_policy_is_another_one_for_what_was_allowed_for_always(desk):
     assert desk.approver.granted(RULES) is None
     desk.user.says("always")
     assert len(desk.ran) == 2
-    assert {one.digest for one in answers(desk.store)} == {"d" * 64, "e" * 64}
+    assert {one.digest for one in always_answers(desk.store)} == {"d" * 64, "e" * 64}
 
 
 def test_a_package_that_was_approved_of_stays_out_once_the_policy_lets_none_in(desk):
@@ -251,7 +251,7 @@ def test_an_answer_after_the_question_was_taken_back_is_nobodys(desk):
     assert desk.user.withdrawn == 1
     desk.user.says("always")
     assert (desk.ran, desk.refused, desk.entered) == ([], [], [])
-    assert answers(desk.store) == []
+    assert always_answers(desk.store) == []
 
 
 # --- the end of a call, a cell, a guest -------------------------------------------------------

@@ -10,7 +10,7 @@ from cellblock.host.consent import store
 from cellblock.host.consent.grants import GrantContext, Grants
 from cellblock.host.consent.request import ApprovalRequest
 from cellblock.host.consent.store import Store
-from support.approvals import answers
+from support.approvals import always_answers
 
 UNDER = {"scope": "/lab", "policy": "mine", "digest": "d"}
 
@@ -42,7 +42,7 @@ def later(kept, **under):
 def test_what_was_allowed_is_there_for_the_next_kernel(kept):
     assert later(kept).covers(wanted("csv")) == "always"
     assert later(kept).imports() == {"csv"}
-    assert [(one.kind, one.subject, one.digest) for one in answers(kept)] == [
+    assert [(one.kind, one.subject, one.digest) for one in always_answers(kept)] == [
         ("call", "ops.http", "d"),
         ("import", "csv", "d"),
     ]
@@ -56,7 +56,7 @@ def test_what_is_kept_is_the_users_alone(kept, file):
 def test_the_same_is_kept_once(kept):
     later(kept).add(wanted("csv"), "always")
     later(kept, digest="e").add(wanted("csv"), "always")
-    assert [one.subject for one in answers(kept)] == ["ops.http", "csv", "csv"]
+    assert [one.subject for one in always_answers(kept)] == ["ops.http", "csv", "csv"]
 
 
 def test_what_is_for_the_session_is_in_no_file(kept, file):
@@ -70,7 +70,7 @@ def test_what_is_for_the_session_is_in_no_file(kept, file):
 
 def test_what_is_taken_back_counts_no_more_for_who_had_read_it(kept):
     user = later(kept)
-    first, second = answers(kept)
+    first, second = always_answers(kept)
     assert user.covers(wanted("ops.http", of="call")) == "always"
     assert kept.revoke(frozenset({first.id, "nothing"})) == ([first], [])
     assert user.covers(wanted("ops.http", of="call")) is None

@@ -10,7 +10,7 @@ import pytest
 from cellblock.host.guests import background
 from cellblock.host.output.frames import shared_library
 from cellblock.jupyter import preparation
-from support.idle import IdleReactor
+from support.idle_reactor import IdleReactor
 
 SESSION = SimpleNamespace(charts="pages", vega=False)
 vl_convert = pytest.importorskip("vl_convert", reason="extra 'interactive' is not installed")

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.host.guests import byte_code
 from cellblock.host.guests.byte_code import ByteCode, keep
-from support.idle import IdleReactor
+from support.idle_reactor import IdleReactor
 
 
 def compiled(file):

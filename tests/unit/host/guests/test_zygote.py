@@ -10,7 +10,7 @@ import pytest
 from cellblock.host.guests import zygote
 from cellblock.jupyter.reactor import ZmqReactor
 from support import processes
-from support.traffic import Front, real_session
+from support.recorded_frames import Front, real_session
 
 
 class Ready(Front):

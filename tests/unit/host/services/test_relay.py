@@ -13,7 +13,7 @@ import pytest
 
 from cellblock.host.services import relay
 from cellblock.wire.messages import Neighbour
-from support.relays import SECONDS, Relay, after, is_reset
+from support.relays import SECONDS, Relay, is_reset, waiting_for
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_name_that_comes_to_lead_inside_leads_nowhere(start, listener, port, m
 
 def test_a_name_is_asked_for_once_however_many_wait(start, listener, port):
     relayed, go = start(f"slow.example:{port}", f"127.0.0.1:{port}"), threading.Event()
-    relayed.book["slow.example"] = after(go, ["127.0.0.1"])
+    relayed.book["slow.example"] = waiting_for(go, ["127.0.0.1"])
     reach = relayed.neighbour(port, name="slow.example", address="127.80.0.1")
     guests = [reach() for _ in range(20)]
     until(lambda: len(relayed.server._all) == 20)
@@ -222,7 +222,7 @@ def test_eight_names_are_looked_up_at_once_and_hold_up_nobody_else(start, listen
     names = [f"slow{number}.example" for number in range(12)]
     relayed = start(*(f"{name}:443" for name in names), f"127.0.0.1:{port}")
     go, guests = threading.Event(), []
-    relayed.book = {name: after(go, []) for name in names}
+    relayed.book = {name: waiting_for(go, []) for name in names}
     for name in names:
         guests += [relayed.neighbour(443, name=name, address="127.80.0.1")()]
     until(lambda: len(relayed.server._all) == 12 and len(relayed.asked) == 8)
@@ -302,7 +302,7 @@ def test_who_connects_often_waits_for_the_next_slot(start, listener, port, monke
 
 def test_guests_that_hang_up_leave_nothing(start, listener, port):
     relayed, go = start(f"127.0.0.1:{port}", "slow.example:1"), threading.Event()
-    relayed.book["slow.example"] = after(go, [])
+    relayed.book["slow.example"] = waiting_for(go, [])
     reach = relayed.neighbour(port)
     for _ in range(5):
         reach().close()

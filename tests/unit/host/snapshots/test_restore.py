@@ -5,7 +5,7 @@ import pytest
 from cellblock.host.session.types import Restored, Stopped
 from cellblock.host.state import core, takeover
 from cellblock.wire import messages
-from support.stepwise import CRASH, EXACT, INEXACT, lost
+from support.stepwise import CRASH, EXACT, INEXACT, outcome_of_loss
 
 # --- a guest is lost ------------------------------------------------------------------------------
 
@@ -17,7 +17,7 @@ def test_with_a_copy_that_stands_the_next_cell_is_sent_to_it(sim):
     assert sim.outcomes == []
     resume = sim.takes_over(copy, threads=["poller"], tasks=2, files=1)
     assert resume.inputs == [(1, INEXACT)]
-    assert sim.outcomes[0].stopped == lost(threads=("poller",), tasks=2, files=1)
+    assert sim.outcomes[0].stopped == outcome_of_loss(threads=("poller",), tasks=2, files=1)
     assert sim.cell().status == "ok"
 
 
@@ -34,7 +34,7 @@ def test_with_a_copy_under_way_it_stands_and_takes_over(stepped):
     sim.reaped(9)
     sim.stands(copy)
     sim.takes_over(copy)
-    assert sim.outcomes[0].stopped == lost()
+    assert sim.outcomes[0].stopped == outcome_of_loss()
 
 
 def two_cells(sim):
@@ -51,7 +51,7 @@ def test_with_two_under_way_that_both_fail_the_one_that_stands_takes_over(sim):
     sim.end(*reversed(two_cells(sim)))
     sim.takes_over(older)
     sim.again(INEXACT)
-    assert sim.outcomes[-1].stopped == lost(again=(1,))
+    assert sim.outcomes[-1].stopped == outcome_of_loss(again=(1,))
 
 
 def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
@@ -59,7 +59,7 @@ def test_a_cell_that_waits_is_answered_when_its_own_copy_takes_over(sim):
     sim.stands(second)
     sim.takes_over(second)
     assert [outcome.status for outcome in sim.outcomes] == ["ok", "ok"]
-    assert sim.losses() == [lost()]
+    assert sim.losses() == [outcome_of_loss()]
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -175,7 +175,7 @@ def test_exact_cells_are_run_again_in_order_and_nobody_is_told(sim):
     for code in codes:
         assert sim.losses() == []
         sim.again(code)
-    assert sim.losses() == [lost()]
+    assert sim.losses() == [outcome_of_loss()]
 
 
 def test_exact_cells_are_followed_by_the_last_one_which_is_told(sim):
@@ -188,7 +188,7 @@ def test_exact_cells_are_followed_by_the_last_one_which_is_told(sim):
     sim.takes_over(copy)
     sim.again("a = 1")
     sim.again(INEXACT)
-    assert sim.losses() == [lost(again=(2,))]
+    assert sim.losses() == [outcome_of_loss(again=(2,))]
 
 
 def test_an_inexact_one_is_not_run_again_when_it_was_not_lately(sim):
@@ -199,7 +199,7 @@ def test_an_inexact_one_is_not_run_again_when_it_was_not_lately(sim):
     sim.reaped(9)
     sim.end(newer)
     assert sim.takes_over(older).inputs == [(1, INEXACT)]
-    assert sim.losses() == [lost(missed=(1,))]
+    assert sim.losses() == [outcome_of_loss(missed=(1,))]
 
 
 @pytest.mark.parametrize("code", [INEXACT, EXACT])
@@ -241,7 +241,7 @@ def test_what_was_run_again_is_not_lost_with_the_guest_that_did(sim):
     assert sim.takes_over(older).inputs == []
     sim.again(INEXACT)
     sim.again("a = 1")
-    assert sim.losses()[-1] == lost(again=(1,))
+    assert sim.losses()[-1] == outcome_of_loss(again=(1,))
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
@@ -276,7 +276,7 @@ def test_a_cell_is_left_out_when_four_copies_were_killed_while_they_ran_it_again
         sim.end(copy)
         copy = twin
     assert sim.takes_over(copy).again == 0
-    assert sim.losses()[-1] == lost(missed=(2,))
+    assert sim.losses()[-1] == outcome_of_loss(missed=(2,))
 
 
 def test_of_what_a_copy_lacks_all_is_run_again_up_to_what_can_not_be(sim):
@@ -290,4 +290,4 @@ def test_of_what_a_copy_lacks_all_is_run_again_up_to_what_can_not_be(sim):
     sim.end(copy)
     assert sim.takes_over(older).again == 1
     sim.again("a = 1")
-    assert sim.losses()[-1] == lost(missed=(2,))
+    assert sim.losses()[-1] == outcome_of_loss(missed=(2,))

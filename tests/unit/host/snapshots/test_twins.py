@@ -10,7 +10,7 @@ from cellblock.host.snapshots.memory import NO_SNAPSHOT
 from cellblock.host.state import core, takeover
 from cellblock.host.state.core import PICKED_ENDED
 from cellblock.wire import messages
-from support.stepwise import CRASH, EXACT, INEXACT, lost
+from support.stepwise import CRASH, EXACT, INEXACT, outcome_of_loss
 
 STAGES = ("has a twin", "took over", "is running again", "serves")
 
@@ -65,7 +65,7 @@ def test_kills_that_come_one_by_one_cost_nothing_until_a_state_is_given_up(sim, 
         assert copy.twin() is None
         sim.end(copy)
     sim.takes_over(older if given_up else copy)
-    assert sim.losses() == [lost(missed=(1,)) if given_up else lost()]
+    assert sim.losses() == [outcome_of_loss(missed=(1,)) if given_up else outcome_of_loss()]
 
 
 def test_copies_that_are_killed_cost_those_before_none_of_their_time(sim):
@@ -133,7 +133,7 @@ def test_where_there_is_no_twin_the_copy_takes_over_without(sim, why):
     else:
         sim.end(twin)
     sim.takes_over(copy, leaves_twin=False)
-    assert sim.losses() == [lost()]
+    assert sim.losses() == [outcome_of_loss()]
     told = [NO_SNAPSHOT.format("one could not be made (Resource temporarily unavailable)")]
     assert sim.notices() == (told if why == "refused" else [])
     sim.reactor.advance(core.IDLE)
@@ -159,7 +159,7 @@ def test_what_ran_lately_is_run_again_when_guest_and_copy_end_at_once(sim):
     sim.takes_over(older)
     sim.again(INEXACT)
     sim.again(INEXACT)
-    assert sim.losses() == [lost(again=(1, 2))]
+    assert sim.losses() == [outcome_of_loss(again=(1, 2))]
 
 
 def test_an_input_that_was_ended_is_known_to_whoever_takes_over_later(sim):
@@ -181,7 +181,7 @@ def test_a_cell_that_waited_for_a_copy_is_answered_when_its_twin_takes_over(sim)
     sim.end(copy)
     sim.takes_over(twin)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"]
-    assert sim.losses() == [lost()]
+    assert sim.losses() == [outcome_of_loss()]
 
 
 def test_one_that_does_not_take_over_takes_its_twin_along(sim):
@@ -203,7 +203,7 @@ def test_a_guest_that_ended_before_it_was_heard_is_replaced_at_once(sim):
     sim.tell_reaped(copy, 9)  # heard first: it is polled in the order of descriptors
     sim.end(copy)
     sim.takes_over(twin)
-    assert sim.losses() == [lost(), lost()]
+    assert sim.losses() == [outcome_of_loss(), outcome_of_loss()]
 
 
 # --- standing -------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_a_copy_that_is_lost_is_followed_by_another_of_the_guest(sim):
     sim.stands(again)
     sim.reaped(9)
     sim.takes_over(again)
-    assert sim.losses() == [lost()]
+    assert sim.losses() == [outcome_of_loss()]
 
 
 @pytest.mark.parametrize("said", [messages.SnapshotReady(id=99), messages.Resumed()])

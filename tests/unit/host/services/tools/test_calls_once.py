@@ -7,7 +7,7 @@ import msgspec
 from cellblock.host.services.tools.calls import Answer, Tooling
 from cellblock.policy.model import Policy
 from cellblock.wire import messages
-from support.stepwise import INEXACT, lost
+from support.stepwise import INEXACT, outcome_of_loss
 
 
 def at_once(call):
@@ -77,7 +77,7 @@ def test_a_cell_that_called_a_tool_is_not_run_again_for_a_state_that_was_lost(si
     cell_with_a_call(sim)
     loses_its_newer_copy(sim)
     assert sim.takes_over(older).inputs == [(1, INEXACT)]
-    assert sim.outcomes[-1].stopped == lost()
+    assert sim.outcomes[-1].stopped == outcome_of_loss()
     assert len(seen) == 1
 
 

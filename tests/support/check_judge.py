@@ -1,4 +1,4 @@
-"""What `cellblock check` judges by, for tests that hand it cells and files."""
+"""The judge of `cellblock check`, for tests with cells and files of their own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from cellblock.batch.judge import JudgeContext
 
 
-def by(
+def context(
     preset: str = "safe", folder: Path = Path("/"), *, template: bool = False, **less: Any
 ) -> JudgeContext:
-    """Return it of a preset, or a file, with some fields changed; ``folder`` is the project's."""
+    """Return the context for a preset or policy file with some fields changed.
+
+    ``folder`` is the project's.
+    """
     options = CheckOptions.of(load_for_check(preset).replace(**less), template=template)
     place = os.fsencode(folder)
     return judge_context(msgspec.structs.replace(options, project=place, folder=place))
 
 
-def of_cells(*sources: str, **keywords: Any) -> list[list[Finding]]:
-    """Return what is found in each of these cells, one after another."""
-    cells = CellJudge(by(**keywords), Path("/a.ipynb"))
+def findings_of_cells(*sources: str, **keywords: Any) -> list[list[Finding]]:
+    """Return the findings in each of these cells, judged one after another."""
+    cells = CellJudge(context(**keywords), Path("/a.ipynb"))
     return [cells.judge(source) for source in sources]

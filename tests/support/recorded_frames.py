@@ -1,4 +1,4 @@
-"""What a real guest says, recorded at the host's end of its channel."""
+"""Records the frames that a real guest sends, at the host's end of its channel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CELL = "print(1)\ndisplay({2: 3})\nprint(4, flush=True)\n[5, 6][0]"
 
 
 class Front:
-    """A front that lets everything happen."""
+    """A front that ignores all calls."""
 
     audit = Audit()
 

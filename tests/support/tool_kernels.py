@@ -1,4 +1,4 @@
-"""Kernels with the tools of ``operators_tools``, as if that were installed."""
+"""Kernels whose policy has the tools of ``operators_tools``, as if that were installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = (
 
 
 def argv(world: World, entries: tuple[str, ...] = (), settings: str = "", mode: str = "") -> list:
-    """Return the command of a kernel whose policy has tools, and these settings."""
+    """Return the command of a kernel whose policy has tools and these settings."""
     named = entries or tuple(f"operators_tools:{name}" for name in NAMES)
     head = f'extends = "{mode}"\n' if mode else ""
     policy = world.policy(f"{head}tools = {json.dumps(named)}\n{settings}\n")
@@ -40,5 +40,5 @@ def argv(world: World, entries: tuple[str, ...] = (), settings: str = "", mode: 
 
 
 def calls(reply: dict) -> list[dict]:
-    """Return what a reply, whole, tells of the cell's calls."""
+    """Return the tool calls in a cell's whole reply."""
     return reply["metadata"]["cellblock"].get("tool_calls", [])

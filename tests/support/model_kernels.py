@@ -1,4 +1,4 @@
-"""Kernels whose cells may ask the endpoint of ``support.endpoint``."""
+"""Kernels whose cells may call the models of ``support.endpoint``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from support.endpoint import Endpoint
     from support.kernels import World
 
-#: What a kernel's process is started with.
+#: The variables for a kernel's process.
 ENVIRONMENT = {"LAB_KEY": KEY}
 
 

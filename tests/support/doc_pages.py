@@ -1,4 +1,4 @@
-"""Pages of the documentation: the files, commands and cells that they show."""
+"""Reads the files, commands and cells that pages of the documentation show."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _SAYS = "# >"
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell, and what the page says that it shows: None where it says nothing."""
+    """A cell on a page, and its output according to the page; None if the page has none."""
 
     source: str
     says: str | None
 
 
 def blocks(page: str, *languages: str) -> list[str]:
-    """Return the text of a page's fenced blocks in some languages, in order."""
+    """Return the texts of a page's fenced blocks in these languages, in order."""
     text = (ROOT / "docs" / page).read_text("utf-8")
     return [body for language, body in _BLOCK.findall(text) if language in languages]
 
 
 def files(page: str, *languages: str) -> dict[str, str]:
-    """Return the files that a page shows, by their names: TOML and Python, or in ``languages``."""
+    """Return the files that a page shows, by name: in TOML and Python, or in ``languages``."""
     found = blocks(page, *(languages or ("toml", "python")))
     return {name[1]: body for body in found if (name := _NAME.match(body))}
 
@@ -51,7 +51,7 @@ def _cell(body: str) -> Cell:
 
 
 def answer(reply: dict, published: list[dict]) -> str:
-    """Return what a cell printed and its result, or its error's last line, its remedy left out."""
+    """Return a cell's stdout and result, or its error in a line, without the remedy."""
     if reply["status"] == "error":
         error = f"{reply['ename']}: {reply['evalue']}"
         return re.sub(r"\[cellblock: .*\]$", "[cellblock: …]", error)

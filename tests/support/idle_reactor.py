@@ -1,4 +1,4 @@
-"""A kernel's loop that has nothing else to do than what is due later."""
+"""``IdleReactor``: a reactor for what a kernel does in the background while it is idle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cellblock.descriptors import is_readable
 
 
 class IdleReactor:
-    """What is called later is called at once, and what is watched is waited for in ``wait``."""
+    """A reactor that calls timers at once, and waits for the watched descriptor in ``wait``."""
 
     def __init__(self):
         self.watched = {}
@@ -21,7 +21,7 @@ class IdleReactor:
         del self.watched[fd]
 
     def wait(self, seconds=120):
-        """Wait for the one descriptor that is watched."""
+        """Wait for the only watched descriptor, and call its callback."""
         ((fd, action),) = self.watched.items()
         assert is_readable(fd, seconds)
         action()
