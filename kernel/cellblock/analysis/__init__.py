@@ -1,23 +1,24 @@
-"""PURE: source to findings. Standard library only; no I/O, no state, no import of what cells name.
+"""The analysis: makes findings of source. Pure: no I/O, no state, no import of a cell's modules.
 
-The language layer is a lint with teeth: it explains, it refuses early, it keeps honest code
-ambient. The OS layer is the boundary. Host and guest call the same ``analyse``, which never raises.
+The language layer is a lint with teeth: it explains, and refuses early. The OS layer is the
+boundary. Host and guest call the same ``analyse``, which never raises. It needs only the standard
+library.
 
 - ``transform``: IPython's input transformer and Python's parser, with the limits of both
-- ``analyser``: one walk of the tree; its tables say which syntax is known, all else being
-  refused, and which check judges which type of node
-- ``findings``: the table of rules, what a finding is, the part of a policy that rules come from,
-  and what would do the job of what is refused
-- ``scopes``: which reads of a builtin's name are of what the cell itself binds
-- ``names`` (attributes, too), ``imports``, ``magics``: the checks, each with its tables;
+- ``analyser``: walks the tree once; its tables have the known syntax, since all other is refused,
+  and the check for each type of node
+- ``findings``: the table of rules, the type of a finding, the part of a policy that the rules
+  depend on, and remedies for refused names and commands
+- ``scopes``: tells reads of the cell's own names from reads of builtins of those names
+- ``names`` (and attributes), ``imports``, ``magics``: the checks, each with its tables;
   ``magic_table``: a row for each magic
-- ``allowlist``: the modules that are known; all else is refused
-- ``templates``: cells that name a template, and what a template's file may do
+- ``allowlist``: the known modules; all others are refused
+- ``templates``: cells that name a template, and the limits of a template's file
 - ``admission``: whether a cell may run at all: approved, template or any
 - ``dataflow``: which names a cell binds and reads, and whether it can be run again
 
-A new rule is a row in ``findings``, and a check that is in the table of ``analyser``. May import
-nothing else of cellblock.
+A new rule is a row in ``findings``, and a check in the table of ``analyser``. May import nothing
+else of cellblock.
 """
 
 from __future__ import annotations

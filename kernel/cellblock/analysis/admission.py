@@ -1,9 +1,11 @@
-"""Admission: whether a cell may run at all, whatever the analysis says of it.
+"""Admission: decides whether a cell may run at all, whatever the analysis finds in it.
 
 ``any`` admits every cell. ``approved`` admits texts that somebody approved, by the hash of exactly
-what was approved: not a blank, a line ending or a look-alike letter more or less. ``template``
-admits cells that name a shipped template. Pure: whoever reads manifests and templates hands them in
-as ``Admitted``, the kernel as the gate at run time and ``cellblock check`` as the one before.
+that text: a blank, a line ending or a look-alike letter makes another one. ``template`` admits
+cells that name a shipped template.
+
+Pure: the callers read manifests and templates, and pass them as ``Admitted``. They are the kernel,
+for each cell before it runs, and ``cellblock check``.
 """
 
 from __future__ import annotations
@@ -26,16 +28,17 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["any", "approved", "template"]
-#: Problems of one state that are told.
+#: The most problems of one state that are reported.
 MAX_PROBLEMS: Final = 20
 
 
 def _views(kind: Literal["bare", "with_argument"]) -> str:
-    """Return a pattern for the magics that the host answers in this way."""
+    """Return a pattern for the magics with a view of this kind, which the host shows."""
     return "|".join(name for name, magic in MAGICS.items() if magic.view == kind)
 
 
-#: As IPython's transformer writes one that is a cell by itself; nothing in it is expanded.
+#: A cell that is one such magic, as IPython's transformer writes it. Its argument has no characters
+#: that IPython expands.
 _VIEW: Final = re.compile(
     r"get_ipython\(\)\.run_line_magic\("
     rf"'(?:(?P<of>{_views('with_argument')})', '(?P<argument>[A-Za-z0-9 ._-]{{0,100}})"
@@ -46,7 +49,7 @@ _BLANKS: Final = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """A text that was approved: ``source``, and the notebook and cell that it was approved in."""
+    """An approved text, and the notebook and the number of the cell that it was approved in."""
 
     source: str
     notebook: str
@@ -55,7 +58,7 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a state: where (``$.rows[3].name``), by which keyword, in words."""
+    """A problem of a state: its path (``$.rows[3].name``), the schema's keyword, and a message."""
 
     path: str
     keyword: str
@@ -64,7 +67,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A shipped template; ``check`` returns what its schema refuses of a state."""
+    """A shipped template. ``check`` returns the problems of a state under its schema."""
 
     name: str
     source: str
@@ -75,10 +78,9 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What may run: ``cells`` by their hash where it takes approval, ``templates`` by their name.
+    """The cells and templates that may run: ``cells`` by their hash, ``templates`` by name.
 
-    ``remedy`` says how a cell comes to be among the approved; ``calls``, whether cells may name
-    templates at all.
+    ``remedy`` says how a cell is approved. ``calls``: cells may name templates.
     """
 
     kind: Kind = "any"
@@ -90,7 +92,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A template to be run, and the state that it is given."""
+    """A template to run, and the state to give it."""
 
     template: Template
     state: Any
@@ -98,7 +100,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view of the host's that a cell asks for, and what it says of it: no source."""
+    """A view of the host that a cell asks for, and the argument that it gives."""
 
     name: str
     argument: str
@@ -106,9 +108,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A decision: refused by ``findings``, or admitted by what ``by`` says.
+    """A decision: refused by ``findings``, or admitted; ``by`` says why, for the audit log.
 
-    ``run`` a template, or show a ``view``, in place of the cell's text.
+    If set, ``run`` is a template to run, or ``view`` a view to show, in place of the cell's text.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -121,14 +123,14 @@ _OPEN: Final = Ruling()
 
 
 def sha256(source: str) -> str:
-    """Return the hash of exactly this text, as ``sha256sum`` has it of its UTF-8."""
+    """Return the SHA-256 of exactly this text, as ``sha256sum`` prints it for its UTF-8."""
     return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def judge(raw: str, admitted: Admitted) -> Ruling:
-    """Decide about a cell as it was sent, before anything is made of it.
+    """Decide about a cell as it was sent, before it is transformed.
 
-    Raises nothing but what looking into ``admitted`` does.
+    Raises only the errors of the mappings in ``admitted``.
     """
     call = template_call(raw) if admitted.calls else None
     if admitted.kind == "any":
@@ -137,18 +139,18 @@ def judge(raw: str, admitted: Admitted) -> Ruling:
         return Ruling(by="no code", view=_view(raw))
     by = ""
     if admitted.kind == "approved":
-        found = admitted.cells.get(sha256(raw))
-        if found is None or found.source != raw:
+        approved = admitted.cells.get(sha256(raw))
+        if approved is None or approved.source != raw:
             span = (1, 0, _end(raw, 1))
             return Ruling((_finding(raw, "cell-not-approved", span, remedy=admitted.remedy),))
-        by = f"approved in {found.notebook}, cell {found.number}"
+        by = f"approved in {approved.notebook}, cell {approved.number}"
     elif call is None:
         return Ruling((_finding(raw, "not-a-template", (1, 0, _end(raw, 1))),))
     return Ruling(by=by) if call is None else _judge_template(raw, call, admitted, by)
 
 
 def judge_expression(text: str, admitted: Admitted) -> Ruling:
-    """Decide about a user_expression: code that nobody approves, and no template."""
+    """Decide about a user_expression, which is code that nobody approved, and not a template."""
     if admitted.kind == "any":
         return _OPEN
     approved = admitted.kind == "approved"
@@ -158,16 +160,16 @@ def judge_expression(text: str, admitted: Admitted) -> Ruling:
 
 
 def runs_nothing(raw: str) -> bool:
-    """Whether a cell is blank, or asks the host for one of its views and does nothing else."""
+    """Return whether a cell is blank, or only asks the host for a view."""
     return not raw.strip(_BLANKS) or _view(raw) is not None
 
 
 def _view(raw: str) -> View | None:
-    """Return the view that a cell asks for by itself; None for a cell that says anything else."""
+    """Return the view that a cell asks for, or None for a cell with anything else in it."""
     if not raw.lstrip(_BLANKS).startswith("%"):
         return None
-    found = _VIEW.fullmatch(transform(raw).source)
-    return found and View(found["of"] or found["whole"], found["argument"] or "")
+    match = _VIEW.fullmatch(transform(raw).source)
+    return match and View(match["of"] or match["whole"], match["argument"] or "")
 
 
 # --- templates --------------------------------------------------------------------------------
@@ -189,15 +191,16 @@ def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, by: str) -
         span = (line, column, column + 1)
         return Ruling((_finding(raw, "template-state", span, why=f"The state: {exc.message}"),))
     if problems := template.check(state)[:MAX_PROBLEMS]:
-        reasons = (f"The state, {one.path}: {one.message} ({one.keyword})" for one in problems)
+        reasons = (f"The state, {each.path}: {each.message} ({each.keyword})" for each in problems)
         remedy = f"%template {call.name} shows the schema that a state has to fit."
-        found = (_at_name(raw, call, "template-state", why=w, remedy=remedy) for w in reasons)
-        return Ruling(tuple(found))
-    mine = f"template {template.name} {sha256(template.source)[:16]}"
-    return Ruling(by=f"{by}: {mine}" if by else mine, run=Run(template, state))
+        findings = (_at_name(raw, call, "template-state", why=w, remedy=remedy) for w in reasons)
+        return Ruling(tuple(findings))
+    by_template = f"template {template.name} {sha256(template.source)[:16]}"
+    return Ruling(by=f"{by}: {by_template}" if by else by_template, run=Run(template, state))
 
 
 def _at_name(raw: str, call: TemplateCall, rule: str, *, why: str, remedy: str) -> Finding:
+    """Return a finding at the name in a template's call."""
     end = _end(raw, call.line)
     start = max(0, end - len(call.said)) if call.said else 0
     said = call.said or "%%template"
@@ -208,7 +211,7 @@ def _at_name(raw: str, call: TemplateCall, rule: str, *, why: str, remedy: str) 
 
 
 def _end(raw: str, line: int) -> int:
-    """Return the column at which what is visible of a line ends."""
+    """Return the column at which the visible text of a line ends."""
     return len(Report(raw, NO_RULES).line(line).rstrip())
 
 

@@ -1,9 +1,9 @@
-"""Source to findings: the decision of the language layer, pure and without side effects.
+"""The analyser: makes findings of source, without side effects: the language layer's decision.
 
-One walk over the tree, in which `_CHECKS` says who judges which type of node. A node type that is
-not in `_NODES` is refused, and so is one in it that has grown a field nobody has judged. When a new
-Python adds syntax: read its ``Parser/Python.asdl``, decide, add the row, add an allow and a deny
-test.
+It walks the tree once. `_CHECKS` has the check of each type of node that needs one. A type of node
+that is not in `_NODES` is refused, and so is a known one with a field that `_NODES` does not have.
+If a new Python adds syntax: read its ``Parser/Python.asdl``, decide, add the row, and add a test
+that allows and one that denies.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from cellblock.analysis.transform import Transformed
 
 
-# --- every node type that is known, with the fields that hold nodes -------------------------------
+# --- the types of nodes that are known, with the fields that contain nodes ------------------------
 #
-# Fields named after ``|`` hold plain data and are not walked.
+# Fields after ``|`` contain plain data and are not walked.
 
 _NODES = """
 Add
@@ -148,26 +148,26 @@ def _rows() -> dict[type[ast.AST], tuple[str, ...]]:
         walked, _, plain = row.partition("|")
         name, *fields = walked.split()
         node = getattr(ast, name, None)
-        # Absent in this Python, or grown: either way there is nothing here to vouch for.
+        # This Python lacks the type, or has a field that was not judged: then it isn't known.
         if node is None or set(node._fields) - {*fields, *plain.split()}:
             continue
         known[node] = tuple(field for field in fields if field in node._fields)
     return known
 
 
-#: Node type to the fields that hold nodes or lists of nodes.
+#: The fields of each known type of node that contain nodes or lists of nodes.
 CHILDREN: Mapping[type[ast.AST], tuple[str, ...]] = MappingProxyType(_rows())
 
 
-# --- the walk: without recursion, since depth is the writer's choice and the stack is ours --------
+# --- the walk: without recursion, since the author of a cell chooses its depth --------------------
 
 
 def walk(
     tree: ast.AST, report: Report, checks: Mapping[type, Callable[[Any, Report], bool | None]]
 ) -> None:
-    """Run the check of every node's type, parents first; refuse nodes that nobody has judged.
+    """Run the check of each node's type, parents first, and refuse nodes of unknown types.
 
-    A check that returns True has dealt with the node's children too.
+    If a check returns True, it has judged the node's children, too, and they are not walked.
     """
     stack: list[Any] = [tree]
     children, pop, push, extend = CHILDREN, stack.pop, stack.append, stack.extend
@@ -224,11 +224,11 @@ _NESTING_LIMIT = 5
 
 
 def analyse(source: str, rules: Rules) -> tuple[Finding, ...]:
-    """Return every finding in ``source``, in order of position. Never raises.
+    """Return all findings in ``source``, in the order of their positions. Never raises.
 
-    Source that is not Python has no findings: it can't run, and the guest reports the error.
-    Without a language layer, all that is looked for is magics that run what nobody approved, where
-    cells are approved.
+    Source that is not Python has no findings: it can't run, and the guest reports the error. In a
+    mode without the language layer, only magics that run unapproved code are looked for, and only
+    under a policy with admission.
     """
     if not (rules.language or (rules.admission and "_magic" in source)):
         return ()
@@ -236,32 +236,37 @@ def analyse(source: str, rules: Rules) -> tuple[Finding, ...]:
 
 
 def analyse_expression(source: str, rules: Rules) -> tuple[Finding, ...]:
-    """Return every finding in one expression, as ``eval`` would read it. Never raises."""
+    """Return all findings in an expression, read as ``eval`` reads it. Never raises."""
     if not rules.language:
         return ()
     return tuple(_analyse(source.lstrip(" \t"), rules, 0, 0, read=parse_expression))
 
 
 def bound_builtins(source: str) -> frozenset[str]:
-    """Return the names of refused builtins that a cell may leave bound for later ones.
+    """Return the names of refused builtins that a cell may bind for later cells.
 
-    In code that a magic carries, too. Never raises.
+    That includes code in a magic's argument or body. Never raises.
     """
-    # A cell's words cost less than its tree, and hardly any cell has one of these.
+    # A search for words costs less than the tree, and hardly any cell has one of these names.
     if not any(name in source for name in names.BINDABLE_BUILTINS):
         return frozenset()
     try:
         tree = parse(source)
-        found = bound_at_top(tree, names.BINDABLE_BUILTINS)
+        bound = bound_at_top(tree, names.BINDABLE_BUILTINS)
     except (SyntaxError, RecursionError, MemoryError, ValueError):
         return frozenset()
     carried = map(magics.code_of, tree.body)
-    return frozenset(found).union(*(bound_builtins(code) for code in carried if code is not None))
+    return frozenset(bound).union(*(bound_builtins(code) for code in carried if code is not None))
 
 
 def _analyse(
     source: str, rules: Rules, shift: int, depth: int, read: Callable[[str], ast.AST] = parse
 ) -> Sequence[Finding]:
+    """Return the findings in source that begins ``shift`` lines into the cell.
+
+    ``depth`` is how many magics it is within; ``read`` parses it.
+    """
+
     def nested(text: str, rules: Rules, shift: int) -> Sequence[Finding]:
         try:
             source = transform_as_ipython(text)
@@ -301,27 +306,30 @@ def _refuse_unread(report: Report, error: BaseException) -> None:
     report.add_at("source-too-complex", (1, 0, 1), report.line(1).strip(), why=why)
 
 
-# --- findings by the lines that people wrote, where IPython made others of them ------
+# --- findings by the lines that were written, if IPython transformed them --------------
 
 
 def as_written(found: Sequence[Finding], raw: str, transformed: Transformed) -> list[Finding]:
-    """Return findings by the lines of ``raw``; they were made by those that IPython made of it."""
+    """Return findings with the lines of ``raw`` in place of those of the transformed source."""
     if not transformed.changed or not found:
         return list(found)
     before = LINE_END.split(raw)
     lines = list(_lines(before, LINE_END.split(transformed.source), transformed.line_offset))
-    made = []
+    moved = []
     for finding in found:
-        beyond = finding.line + transformed.line_offset  # in a cell magic's body, which is one line
+        # A cell magic's body is within one line of the transformed source, so a finding in it may
+        # be beyond that.
+        beyond = finding.line + transformed.line_offset
         number = lines[finding.line - 1] if finding.line <= len(lines) else beyond
-        made.append(_shown(finding, min(number, len(before)), before))
-    return made
+        moved.append(_shown(finding, min(number, len(before)), before))
+    return moved
 
 
 def _lines(before: list[str], after: list[str], offset: int) -> Iterator[int]:
-    """Yield for each line of ``after`` that of ``before`` it is from. Both count from 1.
+    """Yield, for each line of ``after``, the number of the line of ``before`` that it comes from.
 
-    IPython makes one line of an escape that goes on over several; all else keeps its line.
+    Lines are numbered from 1. IPython joins the lines of an escape that continues over several; all
+    other lines stay.
     """
     same = _count(before) - offset == _count(after)
     at = offset
@@ -337,11 +345,12 @@ def _count(lines: list[str]) -> int:
 
 
 def _shown(finding: Finding, number: int, before: list[str]) -> Finding:
-    """Return a finding with the line as it was written, marked whole where it was transformed."""
+    """Return a finding at a line as it was written; at all of the line if that was transformed."""
     text = before[number - 1].replace("\t", " ")
     if text[finding.cut : finding.cut + EXCERPT_LIMIT] == finding.excerpt:
         return dataclasses.replace(finding, line=number)
-    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    start = len(text) - len(text.lstrip())
+    end = len(text.rstrip())
     return dataclasses.replace(
         finding,
         line=number,

@@ -1,17 +1,17 @@
-"""What a cell does with names, told from its source alone.
+"""Data flow: which names a cell binds and reads, and whether it can be run again, from its source.
 
-`Bindings` says which it would bind, and which it reads: for cells that come after a refused one.
-Only roughly: what ``exec`` or ``import *`` binds is not seen, and a name that a function reads
-counts where the function is defined.
+`Bindings` has the names that a cell would bind and those that it reads, to tell which later cells
+need a refused one. It is approximate: names that ``exec`` or ``import *`` binds are not seen, and a
+name that a function reads counts as read where the function is defined.
 
-`RepeatableCells` says which come out the same when they are run a second time, as far as their
-words say it. A killed session is brought back from its last copy, and the cells since are run again
-there, unheard (ADR 0148). That is right for a cell whose result follows from the variables before
-it. Not so where it asks what is different the next time. Files that it uses, processes, threads and
-random numbers of the operating system's are seen while it runs (``guest.audit_hook``); clocks and
-the addresses of objects can't be, so the cell's own words are looked at. More cells are taken out
-than need be: a word in a comment counts, too. Not seen is a clock that a library looks at by
-itself.
+`RepeatableCells` judges whether a cell gives the same result when it is run again. A lost session
+is restored from its last copy, and the cells after that are run again in it, without showing their
+output (ADR 0148). That is right for a cell whose result only depends on the variables before it,
+and wrong for one that asks for something that differs the next time. Use of files, processes,
+threads and the operating system's random numbers is observed while a cell runs
+(``guest.audit_hook``). Clocks and addresses of objects can't be, so the words of the cell's source
+are looked at. That excludes more cells than necessary, since a word in a comment counts, too. A
+clock that a library reads by itself is not seen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cellblock.analysis.transform import parse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Nodes with names of their own; what is in a class is its attribute.
+#: Nodes with a scope of their own. Names that a class body binds are its attributes.
 _SCOPES: Final = (
     ast.AsyncFunctionDef,
     ast.ClassDef,
@@ -38,18 +38,20 @@ _SCOPES: Final = (
     ast.ListComp,
     ast.SetComp,
 )
-#: Statements in which values are read before names are bound.
+#: Statements that read all their values before they bind names.
 _READ_FIRST: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
 
 
 class Bindings:
-    """The names that a cell binds at its top level, and those that it reads before it does."""
+    """The names that a cell binds at its top level, and those that it reads before binding them."""
 
     def __init__(self, source: str) -> None:
-        self.bound, self.read = set[str](), set[str]()
+        self.bound = set[str]()
+        self.read = set[str]()
         self._follow(source)
 
     def _follow(self, source: str) -> None:
+        """Add the names in some source, and in code that magics in it carry."""
         try:
             statements = parse(source).body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -58,13 +60,15 @@ class Bindings:
             if (code := code_of(statement)) is not None:
                 self._follow(code)
                 continue
-            bound, read = set(_bound(statement)), _read(statement)
+            bound = set(_bound(statement))
+            read = _read(statement)
             own = set[str]() if isinstance(statement, _READ_FIRST) else bound
             self.read |= read - self.bound - own
             self.bound |= bound
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds in the scope that it is in."""
     nodes: list[ast.AST] = [statement]
     while nodes:
         node = nodes.pop()
@@ -75,7 +79,7 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
 
 
 def _bound_by(node: ast.AST) -> str:
-    """Return the name that a node by itself binds; "" for none."""
+    """Return the name that a node itself binds, "" for none."""
     match node:
         case (
             ast.Name(id=name, ctx=ast.Store())
@@ -93,7 +97,9 @@ def _bound_by(node: ast.AST) -> str:
 
 
 def _read(statement: ast.stmt) -> set[str]:
-    read, local = set[str](), set[str]()
+    """Return the names that a statement reads, without those that scopes within it bind."""
+    read = set[str]()
+    local = set[str]()
     nodes: list[tuple[ast.AST, bool]] = [(statement, False)]
     while nodes:
         node, inside = nodes.pop()
@@ -115,8 +121,8 @@ def _read(statement: ast.stmt) -> set[str]:
 
 # --- whether a cell can be run again --------------------------------------------------------------
 
-#: Words that ask a clock, for an address, for a seed of the operating system's or about files; and
-#: what reads, writes or waits where no event tells of it.
+#: Words for clocks, addresses, the operating system's seeds and the state of files, and for
+#: functions that read, write or wait without an audit event.
 _WORDS: Final = word_set("""
     access asctime cffi clock_gettime communicate cryptography ctime ctypes CURRENT_TIMESTAMP
     current_timestamp default_timer exists formatdate get_native_id getatime getctime getmtime
@@ -127,37 +133,41 @@ _WORDS: Final = word_set("""
     shared_memory stat stdin stdout strftime thread_time time_ns timeit times to_feather to_hdf
     to_orc to_parquet today utcnow uuid1 which
 """)
-#: These do where they are called, or called with nothing, and the clock of that name as a value;
-#: otherwise they are names of columns.
+#: Names that only count if they are called, or called without arguments, or as ``time.time``.
+#: Otherwise they are mostly names of columns.
 _CALLS: Final = re.compile(
     r"\b(?:clock|time)\s*+\(|\btime\s*+\.\s*+time\b|\bseed\s*+\(\s*+(?:None\s*+)?\)"
 )
 _NAME: Final = re.compile(r"[^\W\d]\w*+")
-#: What a cell binds that may ask for it: functions, classes, and names for what it imports. No
-#: more is looked at for each word than a line has: a cell must not cost the host (P14).
+#: Names that a cell binds and that may ask a clock when they are called: functions, classes, and
+#: aliases of imports. The expression's time is bounded for each word: a cell must not cost the host
+#: much (P14).
 _BOUND: Final = re.compile(
     r"\b(?:def|class|as)[ \t]++([^\W\d]\w*+)"
     r"|\b([^\W\d]\w*+)[ \t]*+(?::[^=\n]{0,80}+)?+=[ \t]*+(?:lambda\b|partial\b)"
 )
 _UNCALLED: Final = re.compile(r"\b[^\W\d]\w*+(?=[ \t]*+(?:[,)\]}]|$))")
-#: A name for what a line says of a clock (``timer = time.time``, a table of functions).
+#: A name that a line assigns a clock to (``timer = time.time``, a table of functions).
 _ASSIGNED: Final = re.compile(r"^[ \t]*+([^\W\d]\w*+)[ \t]*+(?::[^=\n]{0,80}+)?+=(?!=)")
 _LONGEST_LINE: Final = 1_000
 _IMPORTED: Final = re.compile(r"^[ \t]*+(?:from|import)\b", re.MULTILINE)
-#: Characters of a cell, and names of functions, beyond which nothing is said to come out the same.
+#: Characters of a cell, and names of functions, beyond which no cell counts as repeatable.
 _MAX_CHARACTERS: Final = 20_000
 _MAX_NAMES: Final = 1_000
 
 
 class RepeatableCells:
-    """Judges the cells of one session, each after it ran: a function of one may be another's."""
+    """The judgement of a session's cells, each after it ran.
+
+    It remembers functions that may ask a clock, since later cells may call them.
+    """
 
     def __init__(self) -> None:
-        #: Functions and classes of cells that may ask a clock.
+        #: The names of functions and classes of earlier cells that may ask a clock.
         self._functions = set[str]()
 
     def judge(self, source: str) -> bool:
-        """Return whether ``source``, transformed, says of itself that it comes out the same."""
+        """Return whether a cell (its transformed source) gives the same result when run again."""
         if len(source) > _MAX_CHARACTERS or len(self._functions) > _MAX_NAMES:
             return False
         names = set(_NAME.findall(source))
@@ -170,8 +180,8 @@ class RepeatableCells:
 
 
 def _keeps_clock(line: str) -> str:
-    """Return the name that a line gives to what asks a clock when it is called; "" for none."""
-    assigned = len(line) <= _LONGEST_LINE and _ASSIGNED.match(line)
-    if not assigned or not ("lambda" in line or _UNCALLED.search(line)):
+    """Return the name that a line assigns a function to which asks a clock, "" for none."""
+    assignment = len(line) <= _LONGEST_LINE and _ASSIGNED.match(line)
+    if not assignment or not ("lambda" in line or _UNCALLED.search(line)):
         return ""
-    return assigned[1] if _CALLS.search(line) or set(_NAME.findall(line)) & _WORDS else ""
+    return assignment[1] if _CALLS.search(line) or set(_NAME.findall(line)) & _WORDS else ""

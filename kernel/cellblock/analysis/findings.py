@@ -1,15 +1,15 @@
-"""What the analysis says about a cell: rules, one ``Finding`` per refused place, and remedies.
+"""Findings: the table of rules, ``Finding`` for each refused place in a cell, and remedies.
 
-Positions are those of the source analysed: lines from 1, columns from 0 and in characters.
-``ast`` counts UTF-8 bytes, so columns are translated here, once, and only for findings.
+Positions are those in the analysed source: lines from 1, columns from 0, in characters. ``ast``
+counts UTF-8 bytes, so columns are converted here, and only for findings.
 
 A remedy has two parts, which are never mixed. Its text says what the author of the cell can do:
-another name, an operation of the host's. Its ``allows`` are what the operator can do: lines of a
-policy file, each of which stands by itself. Where several lines would help they are those that
-allow least, so that a cell that names a host gets ``ops.http`` for this host.
+use another name, or an operation of the host. Its ``allows`` say what the operator can do: they are
+lines of a policy file, each of which works by itself. If several lines would help, those that allow
+least are given: a cell that names a host gets ``ops.http`` for this host.
 
-An operation is named only where it really replaces what is refused: nothing starts a process or
-opens a socket.
+An operation is suggested only if it really replaces the refused name or command: no operation
+starts a process or opens a socket.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cellblock.analysis.allowlist import SCIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    #: Nodes that know where they stand.
+    #: Nodes that have a position.
     Positioned = ast.expr | ast.stmt | ast.alias | ast.arg | ast.excepthandler | ast.pattern
 
 
@@ -45,7 +45,7 @@ def word_set(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: ``why`` and ``remedy`` serve where a finding has nothing more precise to say."""
+    """A rule. ``why`` and ``remedy`` are the texts of findings that have no more precise ones."""
 
     id: str
     title: str
@@ -180,11 +180,11 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _TABLE})
 
 
 class Remedy(NamedTuple):
-    """What to do about a finding.
+    """The remedy of a finding.
 
-    ``text`` is what the author of the cell can do, in sentences, ``rewrite`` a line or two of a
-    cell that do the same with an operation that is granted. ``allows`` are lines of a policy file
-    with which it would be allowed: each is a whole dotted line of TOML.
+    ``text`` says in sentences what the author of the cell can do. ``rewrite`` is a line or two of a
+    cell that do the same by a granted operation. ``allows`` are lines of a policy file that would
+    allow it: each is a whole dotted line of TOML.
     """
 
     text: str = ""
@@ -194,20 +194,20 @@ class Remedy(NamedTuple):
 
 EXCERPT_LIMIT = 200
 SUBJECT_LIMIT = 100
-#: More findings than this say nothing new, and would let a cell flood its own denial.
+#: The most findings of a cell. More would say nothing new, and let a cell flood its own denial.
 FINDINGS_LIMIT = 100
-#: What ends a line for Python.
+#: Python's line ends.
 LINE_END = re.compile(r"\r\n|\r|\n")
 _WORD = re.compile(r"\w*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One place in a cell that the policy refuses.
+    """A place in a cell that the policy refuses.
 
-    ``excerpt`` is the source line with each tab as one blank, so that a caret put at ``column``
-    stands right; of a line longer than 200 characters it is a part, and ``cut`` says how many
-    characters are missing on its left. ``why`` is a sentence fragment about the subject,
+    ``excerpt`` is the source line with a blank for each tab, so that a caret at ``column`` is in
+    the right place. Of a line longer than 200 characters it is a part; ``cut`` is how many
+    characters are missing on its left. ``why`` is a fragment of a sentence about the subject.
     ``remedy``, ``allows`` and ``rewrite`` are the parts of a ``Remedy``.
     """
 
@@ -226,31 +226,35 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Collects the findings of one source; ``shift`` is added to every line number."""
+    """The report of one source, to which the checks add findings.
+
+    ``shift`` is added to each line number.
+    """
 
     source: str
     rules: Rules
     shift: int = 0
-    #: Analyses code that a magic carries; ``analyse`` gives it, since it imports this.
+    #: Analyses code in a magic. The analyser, which imports this module, passes it.
     nested: Callable[[str, Rules, int], Sequence[Finding]] = lambda _s, _r, _n: ()
     findings: list[Finding] = field(default_factory=list)
     #: Names that the source binds otherwise than by importing a module.
     bound: set[str] = field(default_factory=set)
-    #: Names bound to facades by ``import``, and what they stand for.
+    #: The names that ``import`` binds to facades, and the modules of those.
     imported: dict[str, str] = field(default_factory=dict)
-    #: ``name.attribute`` as written, and soft builtins as read; settled after the walk.
+    #: Uses of ``name.attribute``, and reads of refused builtins, which are judged after the walk.
     uses: list[tuple[str, ast.Attribute]] = field(default_factory=list)
     pending: list[tuple[str, ast.Name]] = field(default_factory=list)
-    #: Commands and magics to be refused where the source comes to them: as ``add`` takes them.
+    #: Commands and magics that are refused after the walk if the source always reaches them, with
+    #: the arguments of ``add``.
     commands: list[tuple[str, Positioned, str, str, str | Remedy]] = field(default_factory=list)
-    #: Calls of ``open`` that the walk has met, by the id of the name in each.
+    #: Calls of ``open``, by the id of the node of the name.
     openings: dict[int, ast.Call] = field(default_factory=dict)
     _lines: list[str] = field(default_factory=list)
     _urls: tuple[str, ...] | None = None
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The first addresses that the source names; searched for once."""
+        """The first addresses that the source names. It is searched once."""
         if self._urls is None:
             self._urls = named_urls(self.source)
         return self._urls
@@ -258,19 +262,20 @@ class Report:
     def add(
         self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: str | Remedy = ""
     ) -> None:
-        """Record that ``subject``, at ``node``, breaks ``rule``; texts default to the rule's."""
-        if len(self.findings) < FINDINGS_LIMIT:  # to count characters takes a long line's length
+        """Add a finding: ``subject``, at ``node``, breaks ``rule``. Texts default to the rule's."""
+        if len(self.findings) < FINDINGS_LIMIT:  # span() takes time by the length of the line
             self.add_at(rule, self.span(node), subject, why=why, remedy=remedy)
 
     def add_last_word(
         self, rule: str, node: Positioned, subject: str, *, why: str = "", remedy: str | Remedy = ""
     ) -> None:
-        """Like ``add``, for the identifier that ends ``node`` (an attribute's name)."""
+        """Add a finding as ``add`` does, at the last identifier of ``node`` (an attribute's)."""
         if len(self.findings) >= FINDINGS_LIMIT:
             return
         end_line = node.end_lineno or node.lineno
         end = self._characters(end_line, node.end_col_offset or 0)
-        # From its end: a search for the beginning would try at each letter of a longer word.
+        # The word is matched backwards from its end. A search for its start would try at each
+        # letter of a long word.
         word = _WORD.match(self.line(end_line)[:end][::-1])
         start = end - max(1, word.end() if word else 0)
         self.add_at(rule, (end_line, start, end), subject, why=why, remedy=remedy)
@@ -284,14 +289,14 @@ class Report:
         why: str = "",
         remedy: str | Remedy = "",
     ) -> None:
-        """Record a finding at (line, column, end column)."""
+        """Add a finding at a span: line, column and end column."""
         if len(self.findings) >= FINDINGS_LIMIT:
             return
         line, start, end = span
         text = self.line(line).replace("\t", " ")
         cut = start - 40 if start > EXCERPT_LIMIT - 60 and len(text) > EXCERPT_LIMIT else 0
         record = RULES[rule]
-        said = Remedy(remedy) if isinstance(remedy, str) else remedy
+        parts = Remedy(remedy) if isinstance(remedy, str) else remedy
         self.findings.append(
             Finding(
                 rule=rule,
@@ -301,23 +306,23 @@ class Report:
                 excerpt=text[cut : cut + EXCERPT_LIMIT],
                 subject=subject[:SUBJECT_LIMIT],
                 why=why or record.why,
-                # A line that allows it is something to do: the rule's own words would add nothing.
-                remedy=said.text or ("" if said.allows else record.remedy),
+                # Lines that allow it are a remedy, too; the rule's general text would add nothing.
+                remedy=parts.text or ("" if parts.allows else record.remedy),
                 cut=cut,
-                rewrite=said.rewrite,
-                allows=said.allows,
+                rewrite=parts.rewrite,
+                allows=parts.allows,
             )
         )
 
     def span(self, node: Positioned) -> tuple[int, int, int]:
-        """Line, column and end column of ``node``, on its first line only."""
+        """Return the line, column and end column of ``node``, on its first line only."""
         start = self._characters(node.lineno, node.col_offset)
         if node.end_lineno == node.lineno and node.end_col_offset is not None:
             return node.lineno, start, self._characters(node.lineno, node.end_col_offset)
         return node.lineno, start, len(self.line(node.lineno))
 
     def line(self, number: int) -> str:
-        """Line ``number`` as Python counts lines: form feeds and U+2028 end none."""
+        """Return a line by its number in Python's count, for which form feeds end no line."""
         if not self._lines:
             self._lines = LINE_END.split(self.source)
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
@@ -330,25 +335,25 @@ class Report:
         return len(raw.decode("utf-8", "ignore"))
 
 
-# --- what of a policy the language layer needs, in a form that crosses the wire -------------------
+# --- the part of a policy that the language layer needs, which is sent to the guest ---------------
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The language layer's part of a policy.
 
-    ``modules`` maps an allowed module to the names a cell may take from it, None for all public
-    ones; cells get a facade of it. ``raw_modules`` are top-level packages that cells get as they
-    are, submodules included: the operator's choice. ``operations`` are those of the host's that
-    are granted, as cells call them (``ops.http``, ``llm``): remedies show how they are used.
-    ``approvals`` says that a user who can be asked may approve of some imports beyond these:
-    ``approvable`` knows which. ``reads`` says that packages can read files, ``writes`` names a
-    folder where they can write some that stay, if there is one, ``write_root`` one that
-    ``ops.write_file`` writes to: for remedies, too. So are ``file``, the policy's file as it was
-    named, empty where nobody knows that, and ``extends``, the preset where there is no file yet.
-    ``admission`` says that a cell runs only if its text was approved or names a template, whatever
-    the language layer says of it. ``own`` are names of refused builtins that earlier cells of the
-    session bound: a policy has none.
+    What cells may use: ``modules`` maps each allowed module to the names that a cell may take from
+    it, None for all public ones; cells get a facade of it. ``raw_modules`` are top-level packages
+    that cells get as they are, with their submodules, by the operator's choice. ``approvals``: the
+    user may approve some further imports (``approvable``). ``admission``: a cell only runs if its
+    text was approved or names a template, whatever its findings. ``own`` are the names of refused
+    builtins that earlier cells of the session bound; a policy has none.
+
+    For remedies: ``operations`` are the host's operations that are granted, by the names that cells
+    call (``ops.http``, ``llm``). ``reads``: packages can read files. ``writes`` is a folder where
+    packages can write files that stay, ``write_root`` one that ``ops.write_file`` writes to, each
+    empty without one. ``file`` is the policy's file as it was named, empty if unknown; ``extends``
+    is the preset if there is no file yet.
     """
 
     language: bool
@@ -367,10 +372,10 @@ class Rules:
 
     @property
     def judges_cells(self) -> bool:
-        """Whether a cell's text is judged before it runs: checked, or admitted.
+        """Whether a cell's text is judged before it runs, by the language layer or by admission.
 
-        Then nothing else that a front end sends may be evaluated either, completion and
-        inspection included.
+        If it is, no other text of a front end may be evaluated either, for completion or
+        inspection say.
         """
         return self.language or self.admission
 
@@ -384,7 +389,7 @@ class Rules:
 
     @classmethod
     def from_builtins(cls, data: Mapping[str, Any]) -> Rules:
-        """Build rules from what ``to_builtins`` gave. Raises KeyError for a missing field."""
+        """Return rules from the data of ``to_builtins``. Raises KeyError for a missing field."""
         sets = ("raw_modules", "magics", "operations", "own")
         values = {one.name: data[one.name] for one in fields(cls)}
         values |= {key: frozenset(values[key]) for key in sets}
@@ -392,9 +397,10 @@ class Rules:
         return cls(**values | {"modules": modules})
 
     def granting(self, modules: Iterable[str], packages: Iterable[str]) -> Rules:
-        """Return rules under which these may be imported, too.
+        """Return rules that also allow these imports.
 
-        ``modules`` by their public names, where they have none yet; ``packages`` as they are.
+        ``modules`` are allowed by their public names, unless they are allowed already; ``packages``
+        as they are.
         """
         return replace(
             self,
@@ -408,32 +414,32 @@ class Rules:
         return self if own == self.own else replace(self, own=own)
 
     def is_raw(self, module: str) -> bool:
-        """Whether ``module`` belongs to a package that cells get as it is."""
+        """Return whether ``module`` belongs to a package that cells get as it is."""
         return module.partition(".")[0] in self.raw_modules
 
     def allows_module(self, module: str) -> bool:
-        """Whether ``import module`` may run; a package counts if a submodule of it is allowed."""
+        """Return whether ``import module`` is allowed: the module itself, or a submodule of it."""
         if module in self.modules or self.is_raw(module):
             return True
         prefix = module + "."
         return any(name.startswith(prefix) for name in self.modules)
 
 
-#: For findings that no rule of a policy's is asked about.
+#: For reports whose findings do not depend on a policy.
 NO_RULES = Rules(language=False, modules={}, raw_modules=frozenset(), magics=frozenset())
 
 
-# --- the lines that would allow it ----------------------------------------------------------------
+# --- lines of a policy file that would allow a refused name ---------------------------------------
 
-#: What a policy file is called that is yet to be made, and one of which nobody knows the name.
+#: The names in a command of a policy file that is yet to be made, and of one that isn't known.
 NEW_FILE: Final = "cells.toml"
 ANY_FILE: Final = "FILE"
-#: The host of a line that is to be replaced by the reader's own.
+#: A host that the reader must replace by another.
 EXAMPLE_HOST: Final = "api.example.org"
 _SCIENCE: Final = 'add.allowed_modules = ["@science"]'
-#: Addresses that are repeated.
+#: The most addresses of a cell that are repeated.
 _MOST_NAMED: Final = 5
-#: An address as a text of a cell has it: up to what a program puts in, or to the text's end.
+#: An address in a text of a cell, up to a placeholder or the end of the text.
 _NAMED_URL: Final = re.compile(r"""\bhttps?://[^\s"'`<>\\{}|^()\[\],;]{1,500}""", re.IGNORECASE)
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 #: A name that ends in letters, or an IPv4 address.
@@ -446,16 +452,16 @@ _HOST_AND_PORT: Final = re.compile(
     rf"""\(\s{{0,8}}["']({_HOST})["']\s{{0,8}},\s{{0,8}}(\d{{1,5}})\b""", re.IGNORECASE | re.ASCII
 )
 _PORTS: Final = MappingProxyType({"http": "80", "https": "443"})
-#: Hosts that an operation asks only where the policy says that they may be private.
+#: Hosts for which ``ops.http`` needs ``allow_private``.
 _PRIVATE: Final = re.compile(
     r"(?:http://)?(?:localhost|127\.\d+\.\d+\.\d+|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)(?::\d+)?"
 )
 
 
 def add_command(lines: Iterable[str], file: str, extends: str = "") -> str:
-    """Return the command that adds lines to a policy file, made first where there is none.
+    """Return the command that adds lines to a policy file, which it makes if there is none.
 
-    ``extends`` is the preset that a new file extends: empty for a file that is there.
+    ``extends`` is the preset that a new file extends; empty for an existing file.
     """
     name = file or (NEW_FILE if extends else ANY_FILE)
     preset = ["--extends", extends] if extends not in ("", "safe") else []
@@ -463,7 +469,7 @@ def add_command(lines: Iterable[str], file: str, extends: str = "") -> str:
 
 
 def in_a_line(remedy: str, allows: Sequence[str], rules: Rules) -> str:
-    """Return a remedy for those who see one line, such as an exception's message."""
+    """Return a remedy and its lines in one line, for the message of an exception."""
     if not allows:
         return remedy
     return f"{remedy} To allow it: {add_command(allows, rules.file, rules.extends)}".lstrip()
@@ -481,7 +487,7 @@ def named_urls(source: str) -> tuple[str, ...]:
 
 
 def _hosts_of(*urls: str) -> tuple[str, ...]:
-    """Return hosts as ``ops.http.hosts`` has them."""
+    """Return the hosts of URLs as entries of ``ops.http.hosts``."""
     found = []
     for url in urls:
         if match := _HOST_OF_URL.match(url):
@@ -494,13 +500,15 @@ def _hosts_of(*urls: str) -> tuple[str, ...]:
 
 
 def _is_reached(host: str, port: str) -> bool:
-    """Whether there can be such a host and port."""
+    """Return whether a host and port are possible."""
     numbers = host.split(".") if host[-1].isdigit() else ()
-    return 0 < int(port) < 1 << 16 and all(one.isdigit() and int(one) < 1 << 8 for one in numbers)
+    return 0 < int(port) < 1 << 16 and all(
+        part.isdigit() and int(part) < 1 << 8 for part in numbers
+    )
 
 
 def allow_addresses(source: str) -> str:
-    """Return the line that lets cells connect to what a source names, or to an example."""
+    """Return the line that lets cells connect to the hosts in a source, or to an example."""
     pairs = [(host.lower(), port) for host, port in _HOST_AND_PORT.findall(source)]
     found = [pair for pair in pairs if pair[0].count(".") or pair[0] == "localhost"]
     if not found:
@@ -511,13 +519,13 @@ def allow_addresses(source: str) -> str:
     return list_line("network_access", first)
 
 
-#: What a card offers to write into a policy. A cell may have chosen the name: quotes and the like
-#: could end the text that it stands in, in TOML or in a shell.
+#: Entries that a card may suggest for a policy. A cell may have chosen the text: quotes and the
+#: like could end the string that it is in, in TOML or in a shell.
 _ENTRY: Final = re.compile(r"[\w@%+=:,.*?/~{}()&# -]{1,1000}")
 
 
 def list_line(field: str, values: Iterable[str]) -> str:
-    """Return a line of a policy file that sets a list; none where it would not be read as one."""
+    """Return a line of a policy file that sets a list; empty if an entry may not be suggested."""
     entries = list(values)
     if not all(map(_ENTRY.fullmatch, entries)):
         return ""
@@ -525,9 +533,10 @@ def list_line(field: str, values: Iterable[str]) -> str:
 
 
 def allowing(module: str, rules: Rules) -> tuple[str, ...]:
-    """Return the line of a policy file that allows a module, if there is one that does.
+    """Return the line of a policy file that allows a module, if there is one.
 
-    Packages come whole; what is not installed can't be allowed, unless cells may install it.
+    Packages are allowed as a whole. A package that is not installed can't be allowed, unless cells
+    may install it.
     """
     top = module.partition(".")[0]
     if top in SCIENCE:
@@ -539,41 +548,42 @@ def allowing(module: str, rules: Rules) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def is_installed(top: str) -> bool:
-    """Whether there is a top-level module of this name; nothing is imported to find out."""
+    """Return whether a top-level module of this name is installed; nothing is imported."""
     try:
         return top.isidentifier() and importlib.util.find_spec(top) is not None
     except (ImportError, ValueError, OSError):
         return False
 
 
-# --- remedies: what would do the job of what is refused -------------------------------------------
+# --- remedies: operations that replace a refused module, call or command --------------------------
 
-#: Characters of a path, an address or a name that a rewrite repeats.
+#: The most characters of a path, an address or a name that a rewrite repeats.
 _MAX_REPEATED = 60
 _WRITES = frozenset("wax+")
-#: What names a package, with extras and versions; a file does not.
+#: The name of a package, with extras and versions, and not that of a file.
 _PACKAGE = re.compile(
     r"([a-z][a-z0-9._-]*+)(?<!\.whl|\.zip|\.txt)(?<!\.gz)(?:\[[^]]*\])?(?:[=<>!~].*)?",
     re.IGNORECASE | re.ASCII,
 )
-#: Words that a shell, or IPython, makes nothing else of.
+#: Words that neither a shell nor IPython expands.
 _PATH = re.compile(r"(?![-#]|.*://)[^]*?[{}$`~!'\"\\<>|;&()]+")
 _URL = re.compile(r"https?://[^]*[{}$`'\"\\<>|;&()]+")
 #: A call of an operation, with texts among its arguments.
 _CALL = re.compile(r"""\b(?:ops\.\w+|llm)\((?:"[^"\n]*"|'[^'\n]*'|[^()"'\n])*\)""")
-#: What has a meaning in the paths of a policy.
+#: Characters that have a meaning in the paths of a policy.
 _SPECIAL: Final = frozenset("*?[]{}")
-#: Where what is written goes, of a cell that names no folder in the project.
+#: The folder for files that a cell writes, if it names no folder in the project.
 _WORK = "work"
 
 
 class Replacement(NamedTuple):
-    """Operations, as cells call them, and two lines of a cell that use all of these.
+    """Operations that replace something refused, and two lines of a cell that use them.
 
-    ``grants`` are the lines of a policy file that grant them. ``imports`` is what the two lines
-    import and the policy may not allow. ``otherwise`` is what does less of the job, with fewer
-    operations. ``is_part`` says that the operations do a part of the job only, and that a cell as
-    it stands takes the module itself. ``folder`` has to be there before the host writes to it.
+    ``operations`` are the names that cells call. ``grants`` are the lines of a policy file that
+    grant them. ``imports`` is a module that the two lines import, which the policy may not allow.
+    ``otherwise`` are replacements that do less with fewer operations. ``is_part``: the operations
+    replace a part of the module only, so a cell that isn't rewritten needs the module itself.
+    ``folder`` must exist before the host writes to it.
     """
 
     operations: tuple[str, ...]
@@ -592,10 +602,10 @@ class Replacement(NamedTuple):
         more: tuple[str, ...] = (),
         asked: str = "",
     ) -> Remedy:
-        """Return what does the job: at once where that is granted, else once it is.
+        """Return a remedy by a granted operation, or else by operations that could be granted.
 
-        ``first`` is what could be done under this policy, and ``asked`` where it is asked for: both
-        are fragments. ``more`` are lines that would have the policy allow what was refused.
+        ``first`` is a fragment about what can be done under this policy, ``asked`` one about
+        approval. ``more`` are lines with which the policy would allow what was refused.
         """
         ways = (self, *self.otherwise)
         granted = next((way for way in ways if rules.operations.issuperset(way.operations)), None)
@@ -617,7 +627,7 @@ class Replacement(NamedTuple):
 
 
 def sentence(*choices: str) -> str:
-    """Return what can be done, of fragments that may be empty."""
+    """Return a sentence of alternatives, which are fragments and may be empty."""
     text = ", or ".join(filter(None, choices))
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
@@ -627,7 +637,7 @@ def _shown(way: Replacement, rules: Rules) -> str:
 
 
 def _shown_text(text: str) -> str:
-    """Return a text that a remedy may repeat: empty for one that is long, or draws nothing."""
+    """Return a text that a remedy may repeat; empty if it is long or has invisible characters."""
     return text if len(text) <= _MAX_REPEATED and text.isprintable() else ""
 
 
@@ -641,9 +651,9 @@ _NO_URL: Final = f"https://{EXAMPLE_HOST}/items"
 
 
 def _roots(operation: str, path: str) -> str:
-    """Return the line with which an operation may use a path: the project, or the path itself.
+    """Return the line that lets an operation use a path: it grants the project, or the path.
 
-    A path that is not in the project may be missing, as on another machine.
+    A path outside of the project is made optional, since it may be missing on another machine.
     """
     is_elsewhere = path.startswith("/") and not _SPECIAL.intersection(path)
     root = f"{path}?" if is_elsewhere else "{project}"
@@ -662,9 +672,10 @@ def _read_bytes(path: str = "") -> Replacement:
 
 
 def _written(path: str, rules: Rules) -> tuple[str, str, str]:
-    """Return the path that ``ops.write_file`` is given, the line that grants it, and its folder.
+    """Return the path for ``ops.write_file``, the line that grants it, and its folder.
 
-    The folder is the one that the cell names, as the whole project would be more than it needs.
+    The line grants the folder that the cell names, since the whole project would be more than the
+    cell needs.
     """
     folder = posixpath.dirname(posixpath.normpath(path))
     if folder.startswith(("..", "~")) or _SPECIAL.intersection(folder):
@@ -711,10 +722,10 @@ def _http(url: str = "", _rules: Rules = NO_RULES, *others: str) -> Replacement:
 
 
 def for_module(module: str, report: Report) -> Replacement | None:
-    """Return what replaces a module, with the addresses that the cell names."""
-    found = REPLACED_MODULES.get(module) or REPLACED_MODULES.get(module.partition(".")[0])
-    if found is None or found.operations != ("ops.http",) or not report.urls:
-        return found
+    """Return the replacement of a module, with the addresses that the cell names."""
+    usual = REPLACED_MODULES.get(module) or REPLACED_MODULES.get(module.partition(".")[0])
+    if usual is None or usual.operations != ("ops.http",) or not report.urls:
+        return usual
     first, *others = report.urls
     return _http(first, report.rules, *others)
 
@@ -726,7 +737,7 @@ def _install(name: str, rules: Rules) -> Replacement:
         'ops.install.index = "https://pypi.org/simple"',
         list_line("ops.install.allow", [name]),
     ]
-    if not rules.allows_module(module):  # installed, it is there and can't be imported
+    if not rules.allows_module(module):  # otherwise it could be installed, but not imported
         grants.append(list_line("add.allowed_modules", [module]))
     return Replacement(("ops.install",), lines, tuple(grants), imports=module)
 
@@ -797,7 +808,7 @@ _COMMANDS: Mapping[str, Callable[[str, Rules], Replacement]] = MappingProxyType(
         "writefile": _write,
     }
 )
-#: What of pandas reads a table, by the ending of its file's name.
+#: The functions of pandas that read a table, by the ending of its file's name.
 _READERS: Mapping[str, str] = MappingProxyType(
     {
         "csv": "read_csv",
@@ -810,19 +821,19 @@ _READERS: Mapping[str, str] = MappingProxyType(
     }
 )
 _INSTALLERS = frozenset({"conda", "mamba", "micromamba", "pip", "pip3", "uv"})
-#: Options of installers that change nothing of what is installed.
+#: Options of installers that do not change what is installed.
 _MANNERS = frozenset({"--quiet", "--upgrade", "--user", "-U", "-q"})
-#: Options with which a magic writes at the end of a file.
+#: Options by which a magic appends to a file.
 _APPENDS = frozenset({"--append", "-a"})
 
 
 def for_open(call: ast.Call | None, rules: Rules) -> Replacement:
-    """Return what replaces a call of ``open``; one that is only named reads."""
+    """Return the replacement of a call of ``open``; of a read if the name isn't called."""
     path, mode = _arguments(call)
     if "a" in mode:
         return _append(path, rules, binary="b" in mode)
     if "+" in mode or "x" in mode:
-        # Nothing is shown that would replace what these keep.
+        # No rewrite is shown, since it would overwrite a file that these modes keep.
         made = _append(path, rules) if "+" in mode else _write(path, rules)
         return made._replace(rewrite="")
     if "w" in mode:
@@ -831,7 +842,7 @@ def for_open(call: ast.Call | None, rules: Rules) -> Replacement:
 
 
 def by_package(call: ast.Call | None, rules: Rules) -> str:
-    """Return how pandas does what a call of ``open`` would, where cells have it and files."""
+    """Return how pandas replaces a call of ``open``; empty if cells have no pandas or files."""
     path, mode = _arguments(call)
     if "pandas" not in rules.raw_modules:
         return ""
@@ -843,7 +854,7 @@ def by_package(call: ast.Call | None, rules: Rules) -> str:
 
 
 def read_by_pandas(rules: Rules, path: str = "") -> str:
-    """Return how pandas reads a table, where cells have it and files."""
+    """Return how to read a table by pandas; empty if cells have no pandas or can't read files."""
     if "pandas" not in rules.raw_modules or not rules.reads:
         return ""
     ending = path.rpartition(".")[2]
@@ -853,7 +864,7 @@ def read_by_pandas(rules: Rules, path: str = "") -> str:
 
 
 def _arguments(call: ast.Call | None) -> tuple[str, str]:
-    """Return path and mode as far as the source says them."""
+    """Return the path and mode of a call of ``open``, empty if they are not literals."""
     if call is None:
         return "", ""
     given: dict[str | None, ast.expr] = dict(zip(("file", "mode"), call.args, strict=False))
@@ -867,9 +878,9 @@ def _text(node: ast.expr | None) -> str:
 
 
 def for_command(line: str, rules: Rules) -> Replacement | None:
-    """Return what replaces a shell command, or a magic of the same words, if anything does.
+    """Return the replacement of a shell command, or of a magic of the same words, or None.
 
-    It repeats the name of a file, an address or a package that stands there alone.
+    It repeats a file, address or package if that is the command's only argument.
     """
     program, *given = line.split() or [""]
     program = program.lstrip("%")

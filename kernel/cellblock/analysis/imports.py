@@ -1,4 +1,8 @@
-"""Import statements: allowed modules and names only, and no relative imports."""
+"""Checks of import statements: allowed modules and names only, no relative imports.
+
+It also has the table of modules that a user may approve beyond the policy (``approvable``), and the
+reasons and remedies for refused modules.
+"""
 
 from __future__ import annotations
 
@@ -27,27 +31,27 @@ if TYPE_CHECKING:
     from cellblock.analysis.findings import Finding, Report, Rules
 
 
-# --- what a user may approve of importing beyond what a policy allows -----------------------------
+# --- imports that a user may approve beyond those that a policy allows ----------------------------
 #
-# Of the standard library: the modules in the table, shown by their public names as those on the
-# allowlist are. None of them hands out the interpreter, text that runs, processes or the
-# network, and none does more with files than open those that it is told to, which the guards
-# refuse in mode safe. What is neither here nor on the allowlist does more than that, and whoever
-# approves of it in a hurry has given the language layer away.
+# Of the standard library, the modules in the table, by their public names, as those on the
+# allowlist. None of them gives access to the interpreter, runs text, starts processes or uses the
+# network, and with files they only open those that they are told to, which the guards refuse in
+# mode safe. A module that is neither here nor on the allowlist does more than that: somebody who
+# approves it in a hurry has given up the language layer.
 #
-# Packages: only where the policy lets packages in as they are (``allowed_modules``), for the
-# guards are laid out for that before the first cell, or they are not. Whether one is installed
-# where cells can't write is the host's to find out.
+# Packages only if the policy lets packages in as they are (``allowed_modules``), since the guards
+# are set up for that before the first cell or not at all. The host finds out whether a package is
+# installed where cells can't write.
 
-#: How like a name has to be to one that is allowed to be named as what was meant (difflib).
+#: How similar an allowed name must be to a refused one to be suggested (difflib).
 _NEAR = 0.75
-#: Imports that are asked about for one cell.
+#: The most imports that are asked about for one cell.
 MAX_WANTED = 20
-#: Where an import can be approved, what its remedy begins with.
+#: The start of the remedy for an import that can be approved.
 REMEDY = "approve it where you can be asked"
 
 
-#: What cells may import, and what it does: sorted, one module a row.
+#: The modules that may be approved, and what each does: sorted, one a row.
 APPROVABLE: Mapping[str, str] = MappingProxyType(
     {
         "argparse": "reads options from a list of words; opens files that it is told to",
@@ -69,8 +73,8 @@ APPROVABLE: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: Packages that nobody may approve of, and why: sorted, one a row. Nor any whose name begins with
-#: an underscore: nobody is meant to import it.
+#: Packages that can't be approved, and why: sorted, one a row. Neither can those whose names begin
+#: with an underscore, since nobody is meant to import them.
 NEVER: Mapping[str, str] = MappingProxyType(
     {
         "IPython": "holds the running shell, which runs unchecked text",
@@ -95,7 +99,7 @@ NEVER: Mapping[str, str] = MappingProxyType(
 
 
 class Import(NamedTuple):
-    """One thing to be approved of. A ``module`` comes by its public names, a ``package`` whole."""
+    """An import to approve: a ``module`` by its public names, or a whole ``package``."""
 
     kind: Literal["module", "package"]
     name: str
@@ -103,9 +107,9 @@ class Import(NamedTuple):
 
 
 def approvable(module: str, rules: Rules) -> tuple[Import, ...]:
-    """Return what approving of ``import module`` would let in; nothing where nobody may.
+    """Return the imports that an approval of ``import module`` would allow; none if it can't be.
 
-    Whether a package is there at all is not asked here.
+    Whether a package is installed is not checked here.
     """
     if module in APPROVABLE:
         return (Import("module", module, APPROVABLE[module]),)
@@ -117,25 +121,25 @@ def approvable(module: str, rules: Rules) -> tuple[Import, ...]:
 
 
 def wanted(findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
-    """Return what would have to be approved of for a cell with these findings to run.
+    """Return the imports that must be approved so that a cell with these findings can run.
 
-    Nothing where that can't be: another rule is broken, a module is one that nobody may approve
-    of, or there are more than can be asked about.
+    Return none if the cell can't be made to run so: it breaks another rule, a module can't be
+    approved, or there are more imports than can be asked about.
     """
-    found: dict[str, Import] = {}
+    needed: dict[str, Import] = {}
     for finding in findings:
         imports = approvable(finding.subject, rules)
         if finding.rule != "import-not-allowed" or not imports:
             return ()
-        found |= {one.name: one for one in imports}
-    return tuple(found.values()) if len(found) <= MAX_WANTED else ()
+        needed |= {each.name: each for each in imports}
+    return tuple(needed.values()) if len(needed) <= MAX_WANTED else ()
 
 
 def granting(rules: Rules, imports: Iterable[Import]) -> Rules:
-    """Return the rules under which these may be imported, too."""
+    """Return rules that also allow these imports."""
     named: dict[str, list[str]] = {"module": [], "package": []}
-    for one in imports:
-        named[one.kind].append(one.name)
+    for each in imports:
+        named[each.kind].append(each.name)
     return rules.granting(named["module"], named["package"])
 
 
@@ -144,7 +148,7 @@ _PROCESS = "starts processes"
 _NETWORK = "opens network connections"
 _RUNS = "runs code that nobody has checked"
 
-#: Why the modules that people try first are refused; the rest get the rule's own text.
+#: Why the modules that people try first are refused. Others have the text of the rule.
 _WHY: Mapping[str, str] = MappingProxyType(
     {
         "ast": "compiles code",
@@ -184,7 +188,7 @@ _WHY: Mapping[str, str] = MappingProxyType(
     | dict.fromkeys(word_set("platform sysconfig"), "describes the machine")
 )
 
-#: What to use instead, where there is something.
+#: What to use instead of a module, if there is something.
 _INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "codecs": "use str.encode and bytes.decode",
@@ -204,7 +208,7 @@ _FOLDER = (
     "tells where the kernel runs",
     "name files from the notebook's folder: cells of mode safe begin in a scratch folder",
 )
-#: Names of allowed modules that the guards would have to serve by a copy: why not, and what to use.
+#: Names of allowed modules that are left out, why, and what to use instead.
 _LEFT_OUT: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "os.environ": _SETTINGS,
@@ -246,7 +250,7 @@ def check_import(node: ast.Import, report: Report) -> None:
 
 
 def check_import_from(node: ast.ImportFrom, report: Report) -> None:
-    """Judge ``from a.b import c as d``; a star takes what the facade holds, which is safe."""
+    """Judge ``from a.b import c as d``. A star is fine: a facade has allowed names only."""
     if node.level:
         text = "." * node.level + (node.module or "")
         report.add("relative-import", node, text)
@@ -264,9 +268,9 @@ def check_import_from(node: ast.ImportFrom, report: Report) -> None:
 
 
 def member_allowed(rules: Rules, module: str, name: str) -> bool:
-    """Whether a cell may take ``name`` from ``module``, as far as the source can tell.
+    """Return whether a cell may use ``name`` of ``module``, as far as the source can tell.
 
-    Where the policy allows all public names the facade decides at run time.
+    If the policy allows all public names of a module, its facade decides when the cell runs.
     """
     if f"{module}.{name}" in rules.modules:
         return True
@@ -279,9 +283,9 @@ def member_allowed(rules: Rules, module: str, name: str) -> bool:
 
 
 def settle_uses(report: Report) -> None:
-    """Refuse ``module.name`` for held-back names, where the cell itself imported the module.
+    """Refuse ``module.name`` for names that are held back, if the cell itself imports the module.
 
-    Only names that nothing else in the cell binds are judged; the facade settles the rest.
+    A name that the cell also binds otherwise is not judged; the facade decides about it.
     """
     if not report.imported:
         return
@@ -301,11 +305,13 @@ def _refuse_member(module: str, name: str, report: Report, node: ast.alias | ast
 
 
 def why_member_refused(module: str, name: str, rules: Rules) -> tuple[str, Remedy]:
-    """Return why ``rules`` hold ``module.name`` back, and what to do about it.
+    """Return why ``rules`` hold ``module.name`` back, and the remedy.
 
-    The source check says it of a cell that imports the module itself, and the facade of any other.
+    For the source check of a cell that imports the module, and for the facade in any other cell.
     """
-    names, subject, whole = rules.modules.get(module), f"{module}.{name}", tuple[str, ...]()
+    names = rules.modules.get(module)
+    subject = f"{module}.{name}"
+    whole = tuple[str, ...]()
     if module.partition(".")[0] not in NEVER:
         whole = allowing(module, rules)
     if left_out := _LEFT_OUT.get(subject):
@@ -327,7 +333,7 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
     why = NEVER.get(top) or _WHY.get(module) or _WHY.get(top, "")
     is_held_back = top in NEVER or top.startswith("_")
     lines = () if is_held_back else allowing(module, rules)
-    # Nothing of these modules works without.
+    # These modules are of no use without the network, or without processes.
     if lines and why == _NETWORK:
         lines += (allow_addresses(report.source),)
     elif lines and why == _PROCESS:

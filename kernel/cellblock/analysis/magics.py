@@ -1,11 +1,12 @@
-"""Magics and shell escapes, after IPython's transformer made calls of them.
+"""Checks of magics and shell escapes, which IPython's transformer has made into calls.
 
-``%time x`` arrives as ``get_ipython().run_line_magic('time', 'x')``. Only these call shapes, with
-constant arguments, may mention ``get_ipython``; a cell may spell them out, the judgement is the
-same. Code in an argument is analysed as a cell is, with line numbers of the cell around it.
+``%time x`` arrives as ``get_ipython().run_line_magic('time', 'x')``. Only such calls, with
+constant arguments, may mention ``get_ipython``. A cell may write such a call itself, and is judged
+in the same way. Code in an argument is analysed as a cell is, with the line numbers of the cell
+around it.
 
-IPython expands ``{expression}`` and ``$name`` in the arguments of most magics, and evaluates what
-it finds, so such arguments are refused; magics that don't expand are listed.
+IPython expands ``{expression}`` and ``$name`` in the arguments of most magics, and evaluates them,
+so such arguments are refused. ``magic_table`` says which magics take code, and don't expand.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
     from cellblock.analysis.findings import Report, Rules
 
 
-#: What is said of one where cells are approved, or name a template.
+#: Why a magic is refused if cells are approved or name a template.
 UNAPPROVED = "runs code that nobody approved"
 INSTEAD_OF_UNAPPROVED = "Put the code into a cell, and have that approved."
 _ELSEWHERE = "Choose the kernel cellblock (data), or another policy of mode confined."
 _DEBUGGERS = (
     "Run %xmode Verbose, then the cell again: its traceback has the arguments of each call."
 )
-#: What to do instead of a magic that runs what no cell says.
+#: The remedies for magics that run code which is in no cell.
 _INSTEAD_OF_UNCHECKED: Mapping[str, str] = MappingProxyType(
     {
         "debug": _DEBUGGERS,
@@ -51,20 +52,21 @@ _INSTEAD_OF_UNCHECKED: Mapping[str, str] = MappingProxyType(
 )
 
 _RUNNERS = frozenset({"run_line_magic", "run_cell_magic"})
-#: How many arguments a line magic is called with; a cell magic has one more.
+#: The number of arguments of a line magic's call. A cell magic's has one more.
 _OF_LINE = 2
 _SHELL = frozenset({"system", "getoutput", "getoutput_pipe", "system_raw", "system_piped"})
-#: The host runs it before anything here is asked; a magic of a guest's there is none.
+#: The host handles it before any check here, and a guest has no such magic.
 _TEMPLATE = "%%template"
 #: The magic that shows the policy, and its word that narrows it.
 SHOWS_POLICY = "policy"
 NARROWS = "narrow"
-#: A magic that goes back: with its mark, without it where a line begins, or in a call that runs it.
+#: A magic that goes back to an earlier state: with its mark, at the start of a line without it, or
+#: in a call that runs it.
 _GOES_BACK = re.compile(
     rf"""(?:%|^[ \t]*|magic\(["'])(?:{"|".join(n for n, m in MAGICS.items() if m.goes_back)})\b""",
     re.MULTILINE,
 )
-#: Of a trait that people set, and what %config may set it to.
+#: The traits that ``%config`` may set, and their allowed values.
 CONFIG = re.compile(
     r"""\s*(?:(InteractiveShell)\.(ast_node_interactivity)\s*=\s*
         (["'](?:all|last|last_expr|none|last_expr_or_assign)["'])
@@ -90,7 +92,7 @@ _STEPS = re.compile(r"[0-9]{1,9}")
 
 
 def check_call(node: ast.Call, report: Report) -> bool | None:
-    """Judge a call that the transformer may have made; True when it was one."""
+    """Judge a call if it has the form of a magic's or shell escape's; return True if it has."""
     if type(node.func) is ast.Name:
         if node.func.id == "open":
             report.openings[id(node.func)] = node
@@ -109,6 +111,7 @@ def check_call(node: ast.Call, report: Report) -> bool | None:
 
 
 def _shape(node: ast.Call) -> tuple[str, list[str]] | None:
+    """Return the method and arguments of a call in a form of the transformer's; None otherwise."""
     function = node.func
     if type(function) is not ast.Attribute or node.keywords:
         return None
@@ -127,7 +130,7 @@ def _shape(node: ast.Call) -> tuple[str, list[str]] | None:
 
 
 def code_of(statement: ast.stmt) -> str | None:
-    """Return the code that a magic runs in a cell's place, as %%time does; None for any other."""
+    """Return the code of a statement's magic that runs as the cell's own (%%time); else None."""
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
         return None
     _, words = _shape(statement.value) or ("", [""])
@@ -137,43 +140,45 @@ def code_of(statement: ast.stmt) -> str | None:
 
 
 def steps_of_undo(line: str) -> int:
-    """Return how many cells ``%undo`` with this argument steps back over; 0 if it is no number."""
+    """Return how many cells ``%undo`` with this argument undoes; 0 if it isn't a number."""
     steps = without_comment(line) or "1"
     return int(steps) if _STEPS.fullmatch(steps) else 0
 
 
 def may_go_back(source: str) -> bool:
-    """Return whether a cell names a magic that may need a state from before the cell."""
+    """Return whether a cell names a magic that may go back to a state before the cell."""
     return _GOES_BACK.search(source) is not None
 
 
 def does_nothing(name: str, line: str) -> bool:
-    """Whether a line magic is one of those that notebooks begin with, and without effect here.
+    """Return whether a line magic is a usual first line of notebooks that has no effect here.
 
-    What cells import does not change while they run, so there is nothing to reload; and charts are
-    inline anyhow.
+    Modules don't change while cells run, so there is nothing to reload; and charts are always
+    inline.
     """
-    said = without_comment(line)
+    argument = without_comment(line)
     if name == "matplotlib":
-        return said == "inline"
+        return argument == "inline"
     if name == "load_ext":
-        return said == "autoreload"
-    return name == "autoreload" and _AUTORELOAD.fullmatch(said) is not None
+        return argument == "autoreload"
+    return name == "autoreload" and _AUTORELOAD.fullmatch(argument) is not None
 
 
 def is_unapproved(name: str) -> bool:
-    """Whether no cell may use this magic where cells are approved or name a template.
+    """Return whether a magic is refused in all cells under a policy with admission.
 
-    Whatever the policy's mode, and whatever text was approved: code of ``%run x.py`` is in x.py.
+    The mode doesn't matter, nor whether the cell was approved: the code of ``%run x.py`` is in
+    x.py, which nobody approved.
     """
-    # ``%autoreload`` is of the extension that %load_ext would load.
+    # ``%autoreload`` belongs to the extension that %load_ext would load.
     return of_name(name).unchecked or name == "autoreload"
 
 
 def check_unapproved(node: ast.Call, report: Report) -> None:
-    """Refuse a magic that runs what no cell says, also in code that another magic carries."""
+    """Refuse a magic that runs unapproved code, also within code that another magic runs."""
     method, arguments = _shape(node) or ("", [""])
-    name, line = arguments[0], arguments[1] if method in _RUNNERS else ""
+    name = arguments[0]
+    line = arguments[1] if method in _RUNNERS else ""
     if method not in _RUNNERS or (len(arguments) == _OF_LINE and does_nothing(name, line)):
         return
     if is_unapproved(name):
@@ -188,9 +193,10 @@ def check_unapproved(node: ast.Call, report: Report) -> None:
 
 
 def settle_commands(tree: ast.AST, report: Report) -> None:
-    """Refuse commands and magics but for those that the source may never come to.
+    """Refuse the noted commands and magics that the source always reaches.
 
-    The guest refuses such a one when it is reached (``guest.shell``): it judges each by itself.
+    The others may be in a branch that never runs. The guest refuses those when they are reached
+    (``guest.shell``).
     """
     reached = _always_reached(tree) if report.commands else ()
     for rule, node, subject, why, remedy in report.commands:
@@ -198,7 +204,7 @@ def settle_commands(tree: ast.AST, report: Report) -> None:
             report.add(rule, node, subject, why=why, remedy=remedy)
 
 
-#: Of statements that may pass over a part of theirs: the parts that they always come to.
+#: For statements that may skip some of their parts: the parts that always run.
 _REACHED = {
     ast.AsyncFor: ("iter",),
     ast.AsyncFunctionDef: ("decorator_list",),
@@ -216,18 +222,21 @@ _REACHED = {
 
 
 def _always_reached(tree: ast.AST) -> set[int]:
-    found, stack = set[int](), [tree]
+    """Return the ids of the nodes that always run if the source does."""
+    reached = set[int]()
+    stack = [tree]
     while stack:
         node = stack.pop()
-        found.add(id(node))
+        reached.add(id(node))
         for name in _REACHED.get(type(node), node._fields):
             value = getattr(node, name, None)
             parts = value if isinstance(value, list) else [value]
             stack.extend(part for part in parts if isinstance(part, ast.AST))
-    return found
+    return reached
 
 
 def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Report) -> None:
+    """Judge a magic: whether the policy allows it, its arguments, and the code that it runs."""
     name, line = arguments[0], arguments[1]
     body = arguments[2] if method == "run_cell_magic" else None
     mark = "%%" if body is not None else "%"
@@ -246,7 +255,7 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
         report.add("argument-not-allowed", node, f"{mark}{name} {line}")
     else:
         _check_arguments(node, name, line, report)
-    if name == "prun" and body:  # runs both as one piece
+    if name == "prun" and body:  # it runs its argument and its body as one piece of code
         shift = report.shift + node.lineno - 1
         for candidate in code_candidates(line):
             found = report.nested(f"{candidate}\n{body}", report.rules, shift)
@@ -270,6 +279,7 @@ def _check_arguments(node: ast.Call, name: str, line: str, report: Report) -> No
 
 
 def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Report) -> None:
+    """Refuse a magic that the policy doesn't allow, with the reason and remedy of its kind."""
     if of_name(name).shell_escape or name in ("!", "cmd"):
         report.commands.append(("shell-escape", node, mark + name, "", ""))
         return
@@ -295,27 +305,28 @@ def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Repor
 
 
 def _instead(command: str, report: Report) -> Remedy | None:
-    """Return what does the same as a command; None where nothing does."""
-    found = for_command(command, report.rules)
-    return None if found is None else found.remedy(report.rules)
+    """Return the remedy for a command: what does the same; None if nothing does."""
+    instead = for_command(command, report.rules)
+    return None if instead is None else instead.remedy(report.rules)
 
 
-def _refuse_argument_of_policy(node: ast.Call, said: str, report: Report) -> None:
-    """Refuse it: a narrowing is settled by the host, of a cell that says nothing else."""
+def _refuse_argument_of_policy(node: ast.Call, argument: str, report: Report) -> None:
+    """Refuse an argument of ``%policy``: the host narrows, for cells that do nothing else."""
     why = "%policy takes nothing: it shows the policy"
     remedy = "Write %policy; or %policy narrow timeout=10, in a cell of its own."
-    if said.split(maxsplit=1)[0] == NARROWS:
+    if argument.split(maxsplit=1)[0] == NARROWS:
         why = "the policy is narrowed before a cell runs, so %policy narrow stands alone"
         remedy = "Put %policy narrow into a cell of its own, with nothing else in it."
-    report.add("argument-not-allowed", node, f"%policy {said}", why=why, remedy=remedy)
+    report.add("argument-not-allowed", node, f"%policy {argument}", why=why, remedy=remedy)
 
 
 def without_comment(line: str) -> str:
-    """Return what a line magic that takes no code was told."""
+    """Return the argument of a line magic that takes no code, without a comment."""
     return line.partition("#")[0].strip()
 
 
 def _check_lookup(node: ast.Call, line: str, report: Report) -> None:
+    """Judge the argument of a magic that looks up names."""
     if not _LOOKUP_ARGUMENT.fullmatch(line):
         report.add("argument-not-allowed", node, line, why="is more than the name of an object")
         return
@@ -326,6 +337,7 @@ def _check_lookup(node: ast.Call, line: str, report: Report) -> None:
 
 
 def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
+    """Judge the code in a line magic's argument, which may begin with options."""
     if name == "prun" and _FILE_OPTIONS.search(line):
         report.add("argument-not-allowed", node, line, why="writes files, by -D and -T")
         return
@@ -344,9 +356,9 @@ def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
 
 
 def code_candidates(line: str) -> Iterator[str]:
-    """Yield the argument as it stands, and again after each thing that may be an option.
+    """Yield the whole argument, and the rest of it after each word that may belong to an option.
 
-    The magic's own option parser decides what runs; whichever it picks has been judged here.
+    The magic's own option parser decides which of these is the code. All of them are judged.
     """
     yield line.strip()
     at, after_option = 0, False
@@ -368,5 +380,5 @@ def _parses(source: str) -> bool:
 
 
 def may_configure(rules: Rules, kind: str, trait: str, value: object) -> bool:
-    """Return whether a trait may be set, be it by ``%config`` or by whoever starts the kernel."""
+    """Return whether a trait may be set, by ``%config`` or by the one who starts the kernel."""
     return not rules.language or CONFIG.fullmatch(f"{kind}.{trait} = {value!r}") is not None

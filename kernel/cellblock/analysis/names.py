@@ -1,14 +1,13 @@
-"""Names that code may use: bare ones, and those of attributes, wherever the name comes from.
+"""Checks of names: bare names, and names of attributes, whether literal or computed.
 
-Bare names are refused that are builtins or belong to the interpreter. For attributes
-one judgement, ``attribute_allowed``, serves the source check, the guarded ``getattr``
-family, the format mini-language and the completer, so that a computed name reaches what a literal
-one does.
+Bare names of some builtins and of the interpreter's own objects are refused. About attributes one
+function decides, ``attribute_allowed``: for the source check, the guarded ``getattr`` family, the
+format mini-language and the completer, so that a computed name reaches no more than a literal one.
 
 Names without double underscores are allowed unless a table below refuses them: modules are
 facades without private names, so ``self._x`` stays free. Double-underscore names are refused
 unless they are data-model methods or harmless descriptions of the cell's own objects. A few names
-are settled object by object when they are read (``guest.guards.access``).
+are decided for each object when they are read (``guest.guards.access``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _INPUT = "take the data as an input of the cell"
 _ALONE = "Put it into a cell of its own, or use the front end's controls."
 _RENAME = " If it is a name of your own, choose another."
 
-#: Refused where the name is read and may be the builtin (``scopes``): subject to (why, remedy).
+#: Builtins that are refused if a read of the name may find them (``scopes``), why, and the remedy.
 REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "__import__": ("loads any module by a computed name", "Write an import statement."),
@@ -63,10 +62,10 @@ REFUSED_BUILTINS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "quit": ("ends the session", _ALONE + _RENAME),
     }
 )
-#: Of these, what a cell may bind.
+#: Those of them that a cell may bind.
 BINDABLE_BUILTINS = frozenset(REFUSED_BUILTINS) - {"__import__"}
 
-#: Neither read nor bound by a cell.
+#: Names that a cell may neither read nor bind.
 RESERVED: Mapping[str, str] = MappingProxyType(
     {
         "__build_class__": "is how the interpreter makes classes",
@@ -79,7 +78,7 @@ RESERVED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: What to do instead of reading one of these: a builtin has a name, and so has a module's member.
+#: The remedies for reading some of these.
 _OF_RESERVED: Mapping[str, str] = MappingProxyType(
     {
         "__build_class__": "Write a class statement.",
@@ -106,67 +105,69 @@ def check_name(node: ast.Name, report: Report) -> None:
 
 
 def _for_open(node: ast.Name, report: Report) -> Remedy:
+    """Return the remedy for a use of ``open``, by the arguments of its call."""
     call = report.openings.get(id(node))
-    own, wanted = by_package(call, report.rules), for_open(call, report.rules)
-    first = "" if own or "ops.write_file" in wanted.operations else _INPUT
-    remedy = wanted.remedy(report.rules, first=first, asked=own)
+    own = by_package(call, report.rules)
+    instead = for_open(call, report.rules)
+    first = "" if own or "ops.write_file" in instead.operations else _INPUT
+    remedy = instead.remedy(report.rules, first=first, asked=own)
     return remedy._replace(text=remedy.text + _RENAME)
 
 
 def check_binding(name: str | None, node: Positioned, report: Report) -> None:
-    """Note that the cell binds ``name`` otherwise than by an import, and judge that."""
+    """Judge the binding of a name, and note that the cell binds it otherwise than by an import."""
     if name is not None:
         report.bound.add(name)
         refuse_reserved(name, node, report)
 
 
 def refuse_reserved(name: str, node: Positioned, report: Report) -> None:
-    """Refuse to bind what the interpreter reads behind the cell's back."""
+    """Refuse the binding of a name that the interpreter itself reads."""
     if name in RESERVED or name == "__import__":
         why = RESERVED.get(name, "is how the interpreter loads modules")
         report.add("name-not-allowed", node, name, why=why)
 
 
 def binds(field: str) -> Callable[[Any, Report], None]:
-    """Return the check of nodes that bind the name in one of their fields."""
+    """Return a check for nodes that bind the name in one of their fields."""
     return lambda node, report: check_binding(getattr(node, field), node, report)
 
 
 def check_scope(node: ast.Global | ast.Nonlocal, report: Report) -> None:
     """Judge ``global a, b`` and ``nonlocal a, b``."""
     for name in node.names:
-        # Declaring binds nothing: the builtin may still be what the name finds.
+        # A declaration binds nothing, so reads of the name may still find the builtin.
         refuse_reserved(name, node, report)
 
 
 def settle_pending(tree: ast.AST, report: Report) -> None:
-    """Refuse the builtins of the table above, but for reads of what the cell itself binds.
+    """Refuse the reads of builtins in the table above, but not of names that the cell binds.
 
-    A read that is passed and finds the builtin after all meets the guarded one at run time.
+    A read that passes and finds the builtin after all gets the guarded one at run time.
     """
     if not report.pending:
         return
     own = own_reads(tree, BINDABLE_BUILTINS, report.rules.own)
     for name, node in report.pending:
         if id(node) not in own:
-            why, remedy = REFUSED_BUILTINS[name]
-            said = _for_open(node, report) if name == "open" else remedy
-            report.add("builtin-not-allowed", node, name, why=why, remedy=said)
+            why, usual = REFUSED_BUILTINS[name]
+            remedy = _for_open(node, report) if name == "open" else usual
+            report.add("builtin-not-allowed", node, name, why=why, remedy=remedy)
 
 
 # --- attributes -----------------------------------------------------------------------------------
 
-#: Allowed, but what is read depends on the object: a cell's own is fine, the interpreter's is not.
+#: Names that are allowed or not by the object: a cell's own is fine, the interpreter's is not.
 SETTLED = word_set("""
     __closure__ __defaults__ __delattr__ __dict__ __func__ __getattr__ __getattribute__
     __kwdefaults__ __self__ __setattr__ format format_map obj parser
 """)
-#: Of these, what is a name of anybody's.
+#: Those of them that are common names of ordinary attributes.
 COMMON = word_set("format format_map obj parser")
-#: Of these, what only a function has.
+#: Those of them that only functions have.
 OF_FUNCTIONS = word_set("__closure__ __defaults__ __func__ __kwdefaults__ __self__")
 
-#: What an object says about itself.
+#: Descriptions of an object.
 _DESCRIPTIONS = word_set("""
     __abstractmethods__ __all__ __annotations__ __args__ __author__ __base__ __bases__ __bound__
     __cause__ __class__ __constraints__ __context__ __contravariant__ __covariant__
@@ -180,8 +181,8 @@ _DESCRIPTIONS = word_set("""
     __version__ __weakref__ __wrapped__
 """)
 
-#: The data model (docs.python.org/3/reference/datamodel.html) without what hands out code,
-#: computed attribute access or constructors by name: those are in ``_REFUSED``.
+#: The data model (docs.python.org/3/reference/datamodel.html) without methods that give access to
+#: code, to attributes by computed names, or to constructors by name: those are in ``_REFUSED``.
 _METHODS = word_set("""
     __abs__ __add__ __aenter__ __aexit__ __aiter__ __and__ __anext__ __await__ __bool__
     __buffer__ __bytes__ __call__ __ceil__ __class_getitem__ __complex__ __contains__ __copy__
@@ -210,7 +211,7 @@ _FILES = "is the module that a path works on files with"
 _REBUILDING = "hands out what the interpreter would make a copy of"
 _SHELL = "belongs to the shell or the event loop, not to the cell"
 
-#: Refused names, with the reason to show. Dunders that are in no table are refused as well.
+#: Refused names and the reasons that are shown. Dunders in no table are refused as well.
 _REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "__builtins__": "holds every builtin, the refused ones too",

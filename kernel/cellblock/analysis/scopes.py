@@ -1,15 +1,15 @@
-"""Which reads of a builtin's name are of something that the cell itself binds.
+"""Scopes: tells reads of a name that the cell itself binds from reads of a builtin of that name.
 
-``def eval(x, env)``, a field ``open: float``, ``for open, close in rows``: a name that a cell binds
-is not the builtin. Python decides it by scope, and so does this: a read is the cell's own if a
-scope that it can see binds the name, anywhere. That is the function, lambda, comprehension or class
-that the read is in, a function around that, or the cell's top level, where earlier cells' names are
-too, and those that a function binds by ``global``.
+``def eval(x, env)``, a field ``open: float``, ``for open, close in rows``: here the names are not
+those of builtins. As in Python, scopes decide. A read is the cell's own if a scope that it can see
+binds the name anywhere: the function, lambda, comprehension or class that the read is in, a
+function around that, or the cell's top level. The top level has the names of earlier cells, too,
+and those that a function binds by ``global``.
 
-Nothing here asks in which order statements run, or whether they do. So a read that is passed may
-find the builtin after all: above the binding, in a branch that did not bind it, after a ``del``. It
-finds the guarded one, which refuses when it is called (``guest.guards``; with packages ``open`` is
-the real one, as they have it too).
+The order of statements is not considered, nor whether they run. So a read that passes as the cell's
+own may still find the builtin: before the binding, in a branch without it, or after a ``del``. It
+then finds the guarded builtin, which refuses when it is called (``guest.guards``). Only ``open`` is
+the real one under a policy with packages, since those have it, too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.Generator
 
 @dataclass(frozen=True)
 class _Scope:
-    """The top level (without ``outer``), a class, or a function, lambda or comprehension.
+    """A scope: the top level (without ``outer``), a class, function, lambda or comprehension.
 
-    ``declared`` are names that it says are of the top level.
+    ``bound`` are the names that it binds, ``declared`` those that it declares ``global``.
     """
 
     bound: frozenset[str]
@@ -39,7 +39,7 @@ class _Scope:
     is_class: bool = False
 
     def finds(self, name: str) -> bool:
-        """Return whether a read of ``name`` here finds what a cell binds."""
+        """Return whether a read of ``name`` in this scope finds a name that a cell binds."""
         scope, is_global = self, False
         while scope.outer is not None:
             is_global = is_global or name in scope.declared
@@ -52,9 +52,9 @@ class _Scope:
 
 
 def own_reads(tree: ast.AST, wanted: frozenset[str], before: frozenset[str]) -> set[int]:
-    """Return the ids of the nodes in ``tree`` that read a name of ``wanted`` that cells bind.
+    """Return the ids of the nodes in ``tree`` that read a name in ``wanted`` which cells bind.
 
-    ``before`` are names that earlier cells bound.
+    ``before`` are the names that earlier cells bound.
     """
     own = set[int]()
     stack: list[tuple[ast.AST, _Scope]] = [(tree, _Scope(bound_at_top(tree, wanted) | before))]
@@ -80,18 +80,19 @@ def own_reads(tree: ast.AST, wanted: frozenset[str], before: frozenset[str]) -> 
 
 
 def bound_at_top(tree: ast.AST, wanted: frozenset[str]) -> frozenset[str]:
-    """Return the names of ``wanted`` that a cell binds at its top level, or by ``global``.
+    """Return the names in ``wanted`` that a cell binds at its top level, or by ``global``.
 
-    It may leave them bound for the cells after it.
+    They may still be bound for the cells after it.
     """
-    found = set(_bound_in(ast.iter_child_nodes(tree), wanted))
+    bound = set(_bound_in(ast.iter_child_nodes(tree), wanted))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found |= _declared(node.body, ast.Global) & _bound_in(node.body, wanted)
-    return frozenset(found)
+            bound |= _declared(node.body, ast.Global) & _bound_in(node.body, wanted)
+    return frozenset(bound)
 
 
 def _scope_of(node: Function | ast.ClassDef, outer: _Scope, wanted: frozenset[str]) -> _Scope:
+    """Return the scope of a function's or class's body."""
     body = _body(node)
     elsewhere = _declared(body, ast.Global | ast.Nonlocal)
     bound = _bound_in(body, wanted) - elsewhere
@@ -115,12 +116,12 @@ def _parameters(node: Function) -> Iterator[ast.arg]:
 
 
 def _bound_in(nodes: Iterable[ast.AST], wanted: frozenset[str]) -> frozenset[str]:
-    """Return the names of ``wanted`` that these nodes bind in the scope that they are in."""
-    found = set[str]()
+    """Return the names in ``wanted`` that these nodes bind in the scope that they are in."""
+    bound = set[str]()
     stack = list(nodes)
     while stack:
         node = stack.pop()
-        found.update(_names_bound_by(node))
+        bound.update(_names_bound_by(node))
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             stack += _evaluated_outside(node)
         elif isinstance(node, _COMPREHENSIONS):
@@ -128,22 +129,22 @@ def _bound_in(nodes: Iterable[ast.AST], wanted: frozenset[str]) -> frozenset[str
             stack.append(node.generators[0].iter)
         else:
             stack += ast.iter_child_nodes(node)
-    return wanted & found
+    return wanted & bound
 
 
 def _evaluated_outside(node: Function | ast.ClassDef) -> list[ast.expr]:
-    """Return what of a function or class is evaluated in the scope that it is in."""
+    """Return the parts of a function or class that are evaluated in the scope around it."""
     if isinstance(node, ast.ClassDef):
         return [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
-    found = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+    defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
     if isinstance(node, ast.Lambda):
-        return found
-    notes = [each.annotation for each in _parameters(node)] + [node.returns]
-    return [*node.decorator_list, *found, *filter(None, notes)]
+        return defaults
+    annotations = [each.annotation for each in _parameters(node)] + [node.returns]
+    return [*node.decorator_list, *defaults, *filter(None, annotations)]
 
 
 def _walrus_targets(node: ast.AST) -> list[ast.expr]:
-    """Return the targets of ``:=`` in a comprehension, which are bound around it."""
+    """Return the targets of ``:=`` in a comprehension, which the scope around it binds."""
     return [part.target for part in ast.walk(node) if isinstance(part, ast.NamedExpr)]
 
 

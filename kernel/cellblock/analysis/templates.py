@@ -1,14 +1,15 @@
-"""Templates: what a cell that names one says, and what a template's file may do.
+"""Templates: reads cells that name one, and checks that a template's file only has definitions.
 
 A template is a file of definitions with a function ``run(state)``. A cell says ``%%template NAME``
 and gives the state as JSON: data for that function, never part of any source.
 
-Loading a template has no effect. A library's code runs while a file is loaded; its own does where
-something calls it: a call, a decorator, a base class's hooks, an operator or an attribute of an
-object that it made. So what may be called, decorate or be a base is in tables, by where a name was
-imported from; no class of the file is a base; the special methods that a class may define are those
-of instances; and no instance of the file's own comes to be, but members of its enumerations. Those
-define no special method, and what is read of them is read in functions.
+Loading a template must not run the file's own code. Such code would run if something called it: a
+call, a decorator, the hooks of a base class, an operator, or an attribute of an object that the
+file made. So tables list the callables, decorators and base classes that are allowed, by where
+their names were imported from. No class of the file may be a base. A class may only define special
+methods of instances, and the file makes no instances of its own classes while it is loaded, except
+the members of its enumerations. Those define no special methods, and their attributes are only read
+in functions.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ if TYPE_CHECKING:
     from cellblock.analysis.findings import Finding, Rules
 
 ENTRY: Final = "run"
-#: The first line that is not blank; what comes before it holds blanks alone.
+#: The first line that is not blank, and the blank lines before it.
 _CELL: Final = re.compile(r"((?:[ \t\r]*\n)*)%%template(?!\w)([^\n]*)(?:\n|\Z)")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateCall:
-    """A cell that names a template. ``name`` is empty where what stands there is no name.
+    """A cell that names a template.
 
-    ``line`` is the number, from 1, of the line that names it; ``body`` is what comes after that.
+    ``said`` is the text after ``%%template``; ``name`` is the same, or empty if that isn't a name.
+    ``line`` is the number of that line, from 1; ``body`` is the text after it.
     """
 
     name: str
@@ -50,17 +52,17 @@ class TemplateCall:
 
 
 def template_call(raw: str) -> TemplateCall | None:
-    """Return what a cell says that begins with ``%%template``; None for any other."""
-    found = _CELL.match(raw)
-    if found is None:
+    """Return the parts of a cell that begins with ``%%template``; None for any other cell."""
+    match = _CELL.match(raw)
+    if match is None:
         return None
-    said = found[2].strip(" \t\r")
+    said = match[2].strip(" \t\r")
     name = said if _NAME.fullmatch(said) else ""
-    return TemplateCall(name, said, raw[found.end() :], found[1].count("\n") + 1)
+    return TemplateCall(name, said, raw[match.end() :], match[1].count("\n") + 1)
 
 
 def is_name(text: str) -> bool:
-    """Whether a template may have this name: letters, digits, ``-`` and ``_``, all small."""
+    """Return whether a template may have this name: lower-case letters, digits, ``-``, ``_``."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -68,7 +70,7 @@ def is_name(text: str) -> bool:
 
 
 def analyse_template(source: str, rules: Rules) -> tuple[Finding, ...]:
-    """Return every finding in ``source``, as ``analyse`` does, and what is no definition.
+    """Return the findings of ``analyse`` in a template, and those of ``definitions``.
 
     Never raises.
     """
@@ -76,16 +78,16 @@ def analyse_template(source: str, rules: Rules) -> tuple[Finding, ...]:
     try:
         parse(source)
     except (SyntaxError, RecursionError, MemoryError, ValueError):
-        return found  # it does not run, or ``analyse`` has refused it
+        return found  # it can't run, or ``analyse`` has refused it
     return tuple(sorted([*found, *definitions(source)]))
 
 
 def entry(source: str) -> tuple[Finding, ...]:
-    """Return why ``source`` can't be started: it has no ``run(state)``. Never raises."""
+    """Return the findings about a template's ``run(state)``, if it lacks one. Never raises."""
     report = Report(source, NO_RULES)
     tree = read(report)
     if tree is None:
-        return ()  # told by ``definitions``
+        return ()  # ``definitions`` has a finding about that
     starts = [
         node
         for node in tree.body
@@ -101,25 +103,27 @@ def entry(source: str) -> tuple[Finding, ...]:
     return tuple(report.findings)
 
 
-def _takes_one(of: ast.arguments) -> bool:
-    places = len(of.posonlyargs) + len(of.args)
-    named = all(default is not None for default in of.kw_defaults)
-    return named and places > 0 and places - len(of.defaults) <= 1
+def _takes_one(arguments: ast.arguments) -> bool:
+    """Return whether a function can be called with one positional argument."""
+    places = len(arguments.posonlyargs) + len(arguments.args)
+    named = all(default is not None for default in arguments.kw_defaults)
+    return named and places > 0 and places - len(arguments.defaults) <= 1
 
 
-# --- the state: JSON, read strictly, so that no two readers see two states in one text ------------
+# --- the state: JSON, read strictly, so that two readers can't read two states in one text --------
 #
-# No key twice, no NaN or Infinity, no number that crosses the wire as another, no text that is
-# not Unicode; bounded in size, depth and number of values.
+# No duplicate keys, no NaN or Infinity, no number that changes on the wire, no text that is not
+# Unicode; bounded in size, depth and number of values.
 
-#: Characters of a state, values in it, and containers within each other.
+#: The most characters of a state, values in it, and nested containers.
 MAX_CHARACTERS: Final = 1 << 20
 MAX_VALUES: Final = 50_000
 MAX_DEPTH: Final = 32
-#: Of whole numbers on the wire: 64 bits, with a sign or without.
+#: The range of integers on the wire: 64 bits, signed or unsigned.
 _MIN_INT, _MAX_INT = -(2**63), 2**64
 _MAX_DIGITS: Final = 20
-#: Texts, so that nothing in them is taken for a mark, and marks. One without an end takes all.
+#: Brackets and commas, and strings, so that brackets in those don't count. A string without an end
+#: takes the rest of the text.
 _MARKS: Final = re.compile(
     r"""
     "[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)
@@ -130,15 +134,17 @@ _MARKS: Final = re.compile(
 
 
 class StateError(ValueError):
-    """A text that is no state; ``line`` and ``column`` of it, from 1, as far as they are known."""
+    """A text is not a state. ``line`` and ``column`` are the place, from 1, if it is known."""
 
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
-        self.message, self.line, self.column = message, line, column
+        self.message = message
+        self.line = line
+        self.column = column
         super().__init__(message)
 
 
 def read_state(text: str) -> Any:
-    """Return the data that ``text`` stands for; nothing but blanks is ``{}``.
+    """Return the data of a state's text; ``{}`` if it is blank.
 
     Raises:
         StateError: it is not JSON, ambiguous, or beyond the bounds.
@@ -158,7 +164,7 @@ def read_state(text: str) -> Any:
             parse_float=_float,
             parse_int=_int,
         )
-        json.dumps(state, ensure_ascii=False).encode()  # escapes can stand for half a character
+        json.dumps(state, ensure_ascii=False).encode()  # finds lone surrogates from escapes
     except json.JSONDecodeError as exc:
         raise StateError(f"it is not JSON: {exc.msg}", exc.lineno, exc.colno) from None
     except UnicodeEncodeError:
@@ -169,7 +175,7 @@ def read_state(text: str) -> Any:
 
 
 def _check_shape(text: str) -> None:
-    """Raise StateError for too many values, or too deep, before any of it is built."""
+    """Raise StateError for too many or too deeply nested values, before any is built."""
     depth = values = 0
     for mark in _MARKS.finditer(text):
         match mark[0]:
@@ -187,11 +193,12 @@ def _check_shape(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Return the dict of an object. Raises StateError for a duplicate key."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise StateError(f"the key {twice[:60]!r} stands in one object twice")
-    return found
+    return made
 
 
 def _no_number(name: str) -> NoReturn:
@@ -213,15 +220,16 @@ def _int(digits: str) -> int:
 
 # --- what a template's file may do while it is loaded ---------------------------------------------
 #
-# By where a name was imported from. A row belongs here if it calls nothing of what it is given, and
+# Names by where they are imported from. A name may be here if it calls none of its arguments, and
 # no method of a class that is being made.
 
-#: What may be called: it makes a constant, a class, or part of one.
+#: The callables: each makes a constant, a class, or a part of one.
 MAKERS: Final = word_set("""
     builtins.frozenset collections.namedtuple dataclasses.dataclass dataclasses.field
     decimal.Decimal enum.auto fractions.Fraction functools.lru_cache re.compile
 """)
-#: What may decorate, one at most: a class method of a property is called where a class is asked.
+#: The decorators. Only one may be used, since combined they can call code: a class method that is
+#: also a property is called when the class's attribute is read.
 DECORATORS: Final = word_set("""
     abc.abstractmethod builtins.classmethod builtins.property builtins.staticmethod
     contextlib.asynccontextmanager contextlib.contextmanager dataclasses.dataclass enum.unique
@@ -229,14 +237,14 @@ DECORATORS: Final = word_set("""
     typing.final typing.overload typing.runtime_checkable
 """)
 ENUMS: Final = frozenset(("enum.Enum", "enum.Flag", "enum.IntEnum", "enum.IntFlag", "enum.StrEnum"))
-#: What a class may be made from.
+#: The base classes.
 BASES: Final = ENUMS | word_set("""
     abc.ABC builtins.Exception builtins.KeyError builtins.LookupError builtins.RuntimeError
     builtins.TypeError builtins.ValueError builtins.dict builtins.float builtins.int builtins.list
     builtins.object builtins.set builtins.str builtins.tuple typing.NamedTuple typing.Protocol
     typing.TypedDict
 """)
-#: Special names that a class may bind: methods of its instances, and what describes it.
+#: The special names that a class may bind: methods of its instances, and descriptions.
 SPECIAL: Final = word_set("""
     __add__ __bool__ __call__ __contains__ __doc__ __enter__ __eq__ __exit__ __float__ __format__
     __ge__ __getitem__ __gt__ __hash__ __init__ __int__ __iter__ __le__ __len__ __lt__ __mul__
@@ -251,7 +259,7 @@ _PARAMETERS: Final = ("ParamSpec", "TypeVar", "TypeVarTuple")  # of types, from 
 
 
 def definitions(source: str) -> tuple[Finding, ...]:
-    """Return what of ``source`` runs when it is loaded, outside of definitions. Never raises."""
+    """Return findings about code of a template that would run when it is loaded. Never raises."""
     report = Report(source, NO_RULES)
     tree = read(report)
     if tree is not None:
@@ -260,7 +268,7 @@ def definitions(source: str) -> tuple[Finding, ...]:
 
 
 def read(report: Report) -> ast.Module | None:
-    """Return the tree of a source; None, with a finding, where there is none."""
+    """Return the tree of a report's source; None, after adding a finding, if it can't be parsed."""
     try:
         return parse(report.source)
     except SyntaxError as exc:
@@ -272,7 +280,7 @@ def read(report: Report) -> ast.Module | None:
 
 
 def _at_once(top: ast.stmt) -> Iterator[ast.AST]:
-    """Yield the nodes that are evaluated when ``top`` is run, but for a class's body."""
+    """Yield the nodes that are evaluated when a statement runs, without a class's body."""
     stack: list[ast.AST] = [top]
     while stack:
         node = stack.pop()
@@ -291,7 +299,7 @@ def _at_once(top: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str, ast.stmt | ast.expr]]:
-    """Yield each name that is bound while ``body`` runs, where it is from, if from elsewhere."""
+    """Yield each name that ``body`` binds when it runs, its origin if imported, and a node."""
     for top in body:
         for node in _at_once(top):
             match node:
@@ -300,19 +308,19 @@ def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str, ast.stmt | a
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                     yield node.name, "", node
                 case ast.Import(names=aliases):
-                    for one in aliases:
-                        first = one.name.partition(".")[0]
-                        yield one.asname or first, one.name if one.asname else first, node
+                    for alias in aliases:
+                        first = alias.name.partition(".")[0]
+                        yield alias.asname or first, alias.name if alias.asname else first, node
                 case ast.ImportFrom(names=aliases, module=module, level=level):
-                    for one in aliases:
-                        origin = "" if level else f"{module}.{one.name}"
-                        yield one.asname or one.name, origin, node
+                    for alias in aliases:
+                        origin = "" if level else f"{module}.{alias.name}"
+                        yield alias.asname or alias.name, origin, node
                 case _ if type(node).__name__ in _PARAMETERS:
                     yield vars(node)["name"], "", top
 
 
 def _dotted(node: ast.AST) -> str:
-    """Return ``a.b.c`` as it is written; empty for what is no such name."""
+    """Return a name such as ``a.b.c`` as it is written; empty for any other expression."""
     if isinstance(node, ast.Attribute):
         inner = _dotted(node.value)
         return inner and f"{inner}.{node.attr}"
@@ -320,7 +328,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 class _Judge:
-    """Adds to ``report`` what of a file's statements may not stand outside of functions."""
+    """The judgement of a template's statements outside of functions, added to ``report``."""
 
     def __init__(self, tree: ast.Module, report: Report) -> None:
         self._report = report
@@ -367,7 +375,7 @@ class _Judge:
                 self._judge_expression(part)
 
     def _judge_expression(self, node: ast.AST) -> None:
-        """Refuse what could run the file's own code while a statement is run."""
+        """Refuse an expression that could run the file's own code while it is loaded."""
         match node:
             case ast.Call() if self._origin(node.func) not in MAKERS:
                 self._report.add(_RULE, node, f"{_dotted(node.func) or 'this'}()")
@@ -377,9 +385,12 @@ class _Judge:
                 self._refuse(node, _MAY_RUN)
 
     def _may_read(self, inner: ast.expr) -> bool:
-        """Whether attributes of this are a library's, or what a class of the file's own holds."""
+        """Return whether reading an attribute of an expression can't run the file's own code.
+
+        That is so for objects of libraries, and for classes of the file themselves.
+        """
         if isinstance(inner, ast.Call | ast.Constant):
-            return True  # what a maker made
+            return True  # calls of anything but MAKERS are refused by themselves
         top = _dotted(inner).partition(".")[0]
         bound = self._bound.get(top, [])
         if "" in bound:
@@ -405,7 +416,7 @@ class _Judge:
         is_enum = not origins.isdisjoint(ENUMS)
         for name, _, place in _bindings(node.body):
             special = name.startswith("__") and name.endswith("__") and name not in SPECIAL
-            # An enumeration calls more of what is special.
+            # An enumeration also calls methods with one underscore.
             if special or (is_enum and name.startswith("_") and name != "__doc__"):
                 self._report.add_at(_RULE, self._report.span(place), name, why=_CALLED)
         self.judge_body(node.body)
@@ -418,7 +429,7 @@ class _Judge:
 
 
 def _is_plain(target: ast.expr) -> bool:
-    """Whether assigning to ``target`` only binds names."""
+    """Return whether an assignment to ``target`` only binds names."""
     match target:
         case ast.Name():
             return True

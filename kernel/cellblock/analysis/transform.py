@@ -1,9 +1,11 @@
-"""IPython's input transformer, for the host as for the guest.
+"""IPython's input transformer and Python's parser, bounded, for the host and the guest.
 
-Source that Python accepts as it is is left alone: magics, escapes and help queries are syntax
-errors in Python, and so are prompts and indented cells. Everything else goes through
-``IPython.core.inputtransformer2``, loaded on first need and, where IPython is not imported yet,
-without running ``IPython/__init__.py``: that would cost the host 60 ms and 20 MB.
+Source that Python accepts is not transformed: magics, escapes and help queries are syntax errors
+in Python, and so are indented cells and most prompts. Other source goes through
+``IPython.core.inputtransformer2``. That is loaded when it is first needed; if IPython is not
+imported yet, without running ``IPython/__init__.py``, which would cost the host 60 ms and 20 MB.
+
+A cell is hostile to both: each is bounded by the time and memory that the source will take.
 """
 
 from __future__ import annotations
@@ -26,26 +28,28 @@ if TYPE_CHECKING:
     from tokenize import TokenInfo
 
 
-# --- how much source is looked at: at most some 3 s and 0.8 GB of the host's ----------------------
+# --- bounds on source: parsing takes the host at most about 3 s and 0.8 GB ------------------------
 #
-# CPython's parser takes up to 2 kB and 5 us a word, but for two shapes, which cost it the square
-# of their length. Those are looked for before it parses.
+# CPython's parser takes up to 2 kB and 5 us a word, except for two shapes, which take time or
+# memory by the square of their length. Source is searched for those before it is parsed.
 
 #: Characters of a cell, or of one expression.
 CHARACTERS: Final = 4 << 20
-#: Words and signs, those in text and comments too.
+#: Words and signs, including those in strings and comments.
 WORDS: Final = 400_000
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
-#: Source that is too short for any shape to matter.
+#: Source up to this length is not searched: no shape is expensive in it.
 _SHORT: Final = 4096
-#: ``import a.b.c`` joins the name anew at each dot and keeps what it joined: characters in all.
+#: For ``import a.b.c`` the parser joins the name again at each dot, and keeps each result. This
+#: bounds the characters of all of them.
 DOTTED_CHARACTERS: Final = 50_000_000
 _DOTS: Final = 64
-#: All but the signs of ASCII: said this way round, it compiles at once and not in 7 ms.
+#: All characters but ASCII signs. Written as a negation, it compiles at once rather than in 7 ms.
 _NAME: Final = r"[^\x00-/:-@\[-^`{-\x7f]"
 _DOTTED: Final = re.compile(rf"(?<!{_NAME}){_NAME}++(?:[\s\\]*+\.[\s\\]*+{_NAME}++)++")
-#: Python 3.11 looks for each field of an f-string from its start: characters looked at in all.
+#: Python 3.11 searches an f-string from its start for each of its fields. This bounds the
+#: characters that it reads for all of them.
 FORMATTED_CHARACTERS: Final = 2_000_000_000
 _FORMATTED: Final = re.compile(r"(?<!\w)(?:[ft]r?|r[ft])(\"\"\"|'''|\"|')", re.IGNORECASE)
 _ENDS: Final = {quote: re.compile(rf"(?<!\\){quote}") for quote in ('"""', "'''")} | {
@@ -55,9 +59,9 @@ _ENDS: Final = {quote: re.compile(rf"(?<!\\){quote}") for quote in ('"""', "'''"
 
 @lru_cache(maxsize=1)
 def exceeded_limit(source: str) -> tuple[int, int, str] | None:
-    """Return what there is too much of, how much is looked at, and of what; None if it fits.
+    """Return how much the source has, the limit, and of what; None if it is within the limits.
 
-    The last answer is kept: a kernel asks, and then whatever parses.
+    The last result is cached, since a kernel calls this before the functions that parse do.
     """
     if len(source) > CHARACTERS:
         return len(source), CHARACTERS, "characters"
@@ -67,17 +71,18 @@ def exceeded_limit(source: str) -> tuple[int, int, str] | None:
 
 
 def check_size(source: str) -> None:
-    """Raise ValueError for source that is too long to be parsed, or costs the square of its length.
+    """Raise ValueError for source that is too long to parse, or has an expensive shape.
 
-    Whatever is parsed here passes this: who asks ``exceeded_limit`` before has words for users.
+    All source that is parsed here passes this check. A caller that needs words for the user calls
+    ``exceeded_limit`` first.
     """
     if len(source) <= _SHORT:
         return
     if excess := exceeded_limit(source):
         raise ValueError(f"too many {excess[2]}")
     if source.count(".") > _DOTS:
-        # What the parser would join for dotted names, if all of them were imports.
-        names = (found[0] for found in _DOTTED.finditer(source))
+        # The characters that the parser would join, if all dotted names were imports.
+        names = (match[0] for match in _DOTTED.finditer(source))
         joined = (name.count(".") * len(name) // 2 for name in names if name.count(".") > _DOTS)
         if sum(joined) > DOTTED_CHARACTERS:
             raise ValueError("a name of too many parts")
@@ -86,9 +91,10 @@ def check_size(source: str) -> None:
 
 
 def _searched(source: str) -> int:
-    """Return how many characters Python 3.11 looks at for the fields of all f-strings, at most.
+    """Return the most characters that Python 3.11 reads for the fields of all f-strings.
 
-    What looks like the beginning of one counts, in text and comments too: no text can hide one.
+    Anything that looks like the start of an f-string counts, also in strings and comments, so that
+    no text can hide one.
     """
     total = 0
     for start in _FORMATTED.finditer(source):
@@ -100,29 +106,29 @@ def _searched(source: str) -> int:
 
 # --- the transformer ------------------------------------------------------------------------------
 
-#: A cell is read anew after each line that is transformed: how many tokens in all, and how
-#: many characters of a token's line count as one more, which Python 3.12 copies each time. About a
-#: third of a second; a cell that needs more is left as it is.
+#: The most tokens for one cell, which is tokenised again after each line that is transformed. That
+#: takes about a third of a second; a cell that needs more is not transformed. So many characters of
+#: a token's line count as another token, since Python 3.12 copies the line for each.
 _MAX_TOKENS = 100_000
 _LINE = 16_000
-#: Blanks in a row: Python 3.11 reads on from each where what follows is no token, so that they take
-#: time as their square; how many of that count as a token.
+#: Runs of blanks. If no token follows one, Python 3.11 starts again from each blank in it, which
+#: takes time by the square of its length. So many of that square count as a token.
 _BLANKS: Final = re.compile(r"[ \t\f]{100,}")
 _SQUARE: Final = 30
-#: Lines that are looked at first.
+#: The number of lines that are tokenised first.
 _AHEAD = 8
-#: Characters of source that is looked at although Python does not accept it.
+#: The most characters and lines of source that is transformed.
 _MAX_CHARACTERS = 1_000_000
 _MAX_LINES = 100_000
-#: IPython copies the start of a line for each triple quote in it: how many characters in all.
+#: IPython copies the start of a line for each triple quote in it. This bounds all those characters.
 _MAX_COPIED = 2_000_000_000
-#: Characters of source whose completeness a front end may ask about.
+#: The most characters of source whose completeness a front end may ask about.
 _MAX_CHECKED = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """Source as Python sees it. ``line_offset``: raw lines that were dropped at its start."""
+    """Source as Python parses it. ``line_offset`` is how many lines were dropped at its start."""
 
     source: str
     changed: bool
@@ -131,11 +137,11 @@ class Transformed:
 
 @lru_cache(maxsize=1)
 def parse(source: str) -> ast.Module:
-    """Parse ``source``; the last tree is kept, since transform and analyse ask in turn.
+    """Parse ``source``. The last tree is cached, since transform and analyse parse the same text.
 
     Raises:
         SyntaxError: not Python.
-        ValueError: null bytes, lone surrogates, too long, a shape that costs too much.
+        ValueError: null bytes, lone surrogates, too long, an expensive shape.
         RecursionError, MemoryError: nested too deeply.
 
     """
@@ -146,7 +152,7 @@ def parse(source: str) -> ast.Module:
 
 
 def is_python(raw: str) -> bool:
-    """Return whether a cell's source, transformed, is Python; True where that takes too much."""
+    """Return whether a cell's source, transformed, is Python; True if that is too long to tell."""
     try:
         parse(transform(raw).source)
     except SyntaxError:
@@ -157,20 +163,20 @@ def is_python(raw: str) -> bool:
 
 
 def forget() -> None:
-    """Let go of the last tree and its source, where nobody asks for them again."""
+    """Free the cached tree and source. Called when they are not needed any more."""
     parse.cache_clear()
     exceeded_limit.cache_clear()
 
 
 def parse_expression(source: str) -> ast.Expression:
-    """Parse one expression; raises as ``parse`` does."""
+    """Parse an expression. Raises as ``parse`` does."""
     check_size(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, mode="eval")
 
 
-#: How a cell begins that was copied with its prompt: IPython looks at the first two lines.
+#: The start of a cell that was copied with its prompt, which IPython looks for in two lines.
 _PROMPT: Final = re.compile(
     r"\s*+(?:[^\n]*+\n[ \t]*+)?(?:\[(?:ins|nav)\])?[ \t]*+(?:In \[\d+\]:|\.{3,}:)"
 )
@@ -178,8 +184,8 @@ _PROMPT: Final = re.compile(
 
 @lru_cache(maxsize=1)
 def transform(raw: str) -> Transformed:
-    """Return what IPython makes of ``raw``. Never raises: what can't be transformed comes back."""
-    if _PROMPT.match(raw):  # ``In [1]: x = 5`` is Python, too: an annotation
+    """Return ``raw`` as IPython transforms it, unchanged if it can't be. Never raises."""
+    if _PROMPT.match(raw):  # ``In [1]: x = 5`` is valid Python: an annotated assignment
         return _transform(raw)
     try:
         parse(raw)
@@ -218,34 +224,34 @@ def leading_blank_lines(raw: str) -> int:
 
 
 def transform_as_ipython(raw: str) -> str:
-    """Return what IPython runs for ``raw``, as it transforms the code that a magic carries.
+    """Return the source that IPython runs for ``raw``, the code in a magic's argument or body.
 
-    It transforms Python too: prompts go, inside of strings as well.
+    Unlike ``transform``, IPython transforms valid Python, too: it removes prompts, even in strings.
 
     Raises:
-        ValueError: too long, or still changing after as many steps as there is time for.
+        ValueError: too long, or takes too many steps to transform.
 
     """
     if _is_too_long(raw):
         raise ValueError("more code than there is time for")
     source = _ask_ipython(lambda manager: str(manager.transform_cell(raw)))
-    return raw if source is None else source  # IPython fails in the same way, and runs nothing
+    return raw if source is None else source  # IPython in the guest will fail, too, and run nothing
 
 
 def check_complete(code: str) -> tuple[str, int | None]:
-    """Return complete, incomplete, invalid or unknown, and the indent of the next line."""
-    found = None
+    """Return "complete", "incomplete", "invalid" or "unknown", and the next line's indent."""
+    result = None
     if len(code) <= _MAX_CHECKED:
         with suppress(ValueError):
             check_size(code)
-            found = _ask_ipython(lambda manager: manager.check_complete(code))
-    return ("unknown", None) if found is None else (str(found[0]), found[1])
+            result = _ask_ipython(lambda manager: manager.check_complete(code))
+    return ("unknown", None) if result is None else (str(result[0]), result[1])
 
 
 def _ask_ipython(ask: Callable[[Any], Any]) -> Any:
-    """Return what ``ask`` returns of IPython's transformers, None where they fail.
+    """Return the result of ``ask``, called with IPython's transformers; None if they fail.
 
-    Raises ValueError for more steps than there is time for.
+    Raises ValueError if they take too many steps.
     """
     try:
         module = _module()
@@ -253,21 +259,24 @@ def _ask_ipython(ask: Callable[[Any], Any]) -> Any:
         module.tokenutil = _Meter(real.generate_tokens_catch_errors)  # bounded for one cell
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of lines that end as no line of Python's does
+                warnings.simplefilter("ignore")  # about line ends that Python does not know
                 return ask(module.TransformerManager())
         finally:
             module.tokenutil = real
     except RuntimeError as error:
         raise ValueError("more magics than there is time for") from error
-    except Exception:  # noqa: BLE001 - tokenisers fail in many ways; Python then says it better
+    except Exception:  # noqa: BLE001 - tokenisers fail in many ways; Python has a better message
         return None
 
 
 def _transform_ahead(manager: Any, lines: list[str]) -> list[str]:
-    """Do as ``do_token_transforms``, reading from the last change to the next and no further.
+    """Transform lines as IPython's ``do_token_transforms`` does, in less time.
+
+    IPython tokenises the whole cell again after each change. This reads from the last change to
+    the next only.
 
     Raises:
-        RuntimeError: still changing after as many steps as IPython allows.
+        RuntimeError: the lines still change after as many steps as IPython allows.
 
     """
     done: list[str] = []
@@ -276,23 +285,24 @@ def _transform_ahead(manager: Any, lines: list[str]) -> list[str]:
         if changed is None:
             return done + lines
         pairs = enumerate(zip(lines, changed, strict=False))
-        same = next((n for n, (one, other) in pairs if one != other), 0)
-        # Only a line that is not indented can be read without those before it.
+        same = next((n for n, (before, after) in pairs if before != after), 0)
+        # Lines can only be tokenised without those before them from one that is not indented.
         cut = same if changed[same : same + 1] and not changed[same][0].isspace() else 0
         done, lines = done + changed[:cut], changed[cut:]
     raise RuntimeError("still changing")
 
 
 def _transform_first(manager: Any, lines: list[str]) -> list[str] | None:
-    """Transform the first line that needs it; None where none does."""
-    module, ahead = _module(), _AHEAD
-    while True:  # more and more lines
+    """Return the lines with the first transformation that one needs; None if none does."""
+    module = _module()
+    ahead = _AHEAD
+    while True:  # with more and more lines
         ahead = min(ahead, len(lines))
         tokens = module.make_tokens_by_line(lines[:ahead])
         if ahead < len(lines):
-            tokens.pop()  # may go on
-        found = [kind.find(tokens) for kind in manager.token_transformers]
-        for transformer in sorted(filter(None, found), key=module.TokenTransformBase.sortby):
+            tokens.pop()  # the last line may continue beyond these
+        candidates = [kind.find(tokens) for kind in manager.token_transformers]
+        for transformer in sorted(filter(None, candidates), key=module.TokenTransformBase.sortby):
             try:
                 return list(transformer.transform(lines))
             except SyntaxError:
@@ -303,15 +313,16 @@ def _transform_first(manager: Any, lines: list[str]) -> list[str] | None:
 
 
 class _Meter:
-    """Stands in for ``IPython.utils.tokenutil`` and hands on so many tokens, then fails."""
+    """A stand-in for ``IPython.utils.tokenutil`` that passes on so many tokens, then raises."""
 
     def __init__(self, generate: Callable[..., Iterator[TokenInfo]]) -> None:
-        self._generate, self._left = generate, _MAX_TOKENS
+        self._generate = generate
+        self._left = _MAX_TOKENS
 
     def generate_tokens_catch_errors(
         self, readline: Callable[[], str], *args: Any, **options: Any
     ) -> Iterator[TokenInfo]:
-        """Yield as IPython's does. Raises RuntimeError, as IPython's loop does."""
+        """Yield tokens as IPython's function does. Raises RuntimeError beyond the bound."""
 
         def read() -> str:
             line = readline()
@@ -336,7 +347,7 @@ def _module() -> Any:
 
 
 def _load_alone() -> ModuleType:
-    """Import the transformer under empty stand-ins for its parent packages."""
+    """Import the transformer with empty stand-ins for its parent packages, which don't run."""
     spec = importlib.util.find_spec("IPython")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("IPython is not installed")

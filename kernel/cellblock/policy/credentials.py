@@ -1,6 +1,7 @@
-"""A table ``[credentials.NAME]`` of a policy, and the form in which it says where a secret is.
+"""The table ``[credentials.NAME]`` of a policy, and the texts that say where a secret is.
 
-Each kernel imports it with the model, and the worker of operations, so it imports little.
+Each kernel imports this module with the model, and so does the worker of operations, so it imports
+little.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class Credential(Table):
 
 
 def credentials_of(**values: Any) -> dict[str, Credential]:
-    """Return credentials of a file's values, or of credentials."""
+    """Return credentials by name, made from a file's values where they are not credentials yet."""
     return {
-        name: one if isinstance(one, Credential) else Credential(**frozen(one))
-        for name, one in values.items()
+        name: each if isinstance(each, Credential) else Credential(**frozen(each))
+        for name, each in values.items()
     }
 
 
@@ -42,7 +43,7 @@ def credentials_of(**values: Any) -> dict[str, Credential]:
 
 
 def source_parts(source: str) -> tuple[str, str]:
-    """Return what kind of place a secret is in, and which. Raises ValueError."""
+    """Return the kind of a secret's source, "env" or "file", and its name. Raises ValueError."""
     kind, colon, place = source.partition(":")
     fits = {"env": place.isidentifier(), "file": bool(place) and "\0" not in place}
     if not colon or not fits.get(kind):
@@ -51,29 +52,29 @@ def source_parts(source: str) -> tuple[str, str]:
 
 
 def named_by(source: str, kind: str) -> str:
-    """Return the variable (kind ``env``) or path (``file``) that a source names, or nothing."""
+    """Return the variable (``kind`` "env") or path ("file") of a source; empty for another kind."""
     try:
-        found, place = source_parts(source)
+        actual, place = source_parts(source)
     except ValueError:
         return ""
-    return place if found == kind else ""
+    return place if actual == kind else ""
 
 
-# --- what is said of credentials ------------------------------------------------------------------
+# --- texts about credentials ----------------------------------------------------------------------
 
 _HTTPS: Final = ":443"
 
 
 def words(credentials: dict[str, Any]) -> str:
-    """Return what ``%policy`` says of credentials, as a policy or its ``as_dict`` has them."""
-    said = [
-        f"requests to {hosts_in_words(one)} carry your key {name} (cells do not see it)"
-        for name, one in credentials_of(**credentials).items()
+    """Return the text of ``%policy`` about credentials, from a policy or its ``as_dict``."""
+    texts = [
+        f"requests to {hosts_in_words(each)} carry your key {name} (cells do not see it)"
+        for name, each in credentials_of(**credentials).items()
     ]
-    return "; ".join(said) or "none"
+    return "; ".join(texts) or "none"
 
 
 def hosts_in_words(credential: Credential) -> str:
-    """Return who is sent a key."""
+    """Return the hosts that are sent a key, as a text."""
     *others, last = (host.removesuffix(_HTTPS) for host in credential.hosts)
     return f"{', '.join(others)} and {last}" if others else last

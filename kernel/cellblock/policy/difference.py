@@ -1,7 +1,7 @@
-"""How two policies differ, field by field, and where cells may do more or less under the second.
+"""The differences of two policies, field by field, and whether cells may do more under the second.
 
-What an operator's table does not have is not granted: ``ops.http`` of a policy without that table
-is ``NOT_GRANTED``, whole, and is no table whose fields have no limit.
+For ``cellblock policy diff``. A missing table grants nothing, so it is shown as ``NOT_GRANTED``
+rather than compared field by field, where missing limits would look like no limits.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 Direction = Literal["more", "less", "other"]
-#: Instead of a table that a policy does not have.
+#: The value of a table that a policy does not have.
 NOT_GRANTED: Final = "not granted"
-#: Tables of grants: each table in them is one. ``llm`` is one if it has an address.
+#: Sections whose tables are grants. ``llm`` itself is a grant if it has an address.
 _GRANTING: Final = ("ops", "mcp", "credentials")
 
 
@@ -34,15 +34,16 @@ class Difference(NamedTuple):
     new: Any
 
     cells: Direction
-    """What cells may do under the second policy, against the first."""
+    """Whether cells may do more or less under the second policy."""
 
 
 def differences(old: Policy, new: Policy) -> list[Difference]:
-    """Return where two policies differ, but for their names, in the model's order."""
-    return [one for field in FIELDS if field != "name" for one in _of_field(field, old, new)]
+    """Return the differences of two policies in the model's order, without their names."""
+    return [each for field in FIELDS if field != "name" for each in _of_field(field, old, new)]
 
 
 def _of_field(field: str, old: Policy, new: Policy) -> Iterator[Difference]:
+    """Yield the differences in one field, those of a table key by key."""
     before, after = old.as_dict()[field], new.as_dict()[field]
     if before == after:
         return
@@ -66,7 +67,7 @@ def _of_table(
     *,
     grants: bool = True,
 ) -> Iterator[Difference]:
-    """Compare two tables; ``grants`` says whether their fields are about what cells may do."""
+    """Yield the differences of two tables. ``grants``: their keys grant something to cells."""
     if isinstance(old, str) or isinstance(new, str):
         if old != new:
             yield Difference(name, old, new, "more" if isinstance(old, str) else "less")
@@ -78,7 +79,7 @@ def _of_table(
 
 
 def _of_values(old: object, new: object) -> Direction:
-    """Compare what tables that grant something have: lists, numbers and switches grant more."""
+    """Compare two values in a table of grants: longer lists and higher numbers grant more."""
     match old, new:
         case tuple(), tuple():
             more, less = set(new) - set(old), set(old) - set(new)
@@ -94,8 +95,9 @@ def _of_values(old: object, new: object) -> Direction:
 
 
 def _direction(field: str, old: Policy, new: Policy) -> Direction:
-    """Compare a field by the rules of a narrowing."""
+    """Compare a field by the rules of narrowing."""
     if isinstance(ROWS[field].narrower, Never):
         return "other"
-    more, less = wider(field, old, new), wider(field, new, old)
+    more = wider(field, old, new)
+    less = wider(field, new, old)
     return "other" if bool(more) == bool(less) else "more" if more else "less"

@@ -1,7 +1,7 @@
-"""Write lines into a policy's file as an operator would: comments and layout stay.
+"""Adds lines to a policy's file as an operator would: comments and layout stay.
 
-``tomlkit`` knows where in a file a key belongs. What is merged and what is replaced is here: lists
-and tables grow by what is new, anything else has the new value.
+``tomlkit`` finds the place of a key in the file. This module merges the values: new entries are
+appended to lists and tables, any other value is replaced.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from cellblock.policy.model import Policy
 
-#: Names a preset; a file that is there keeps its own.
+#: The key with the preset's name. An existing file keeps its own.
 _EXTENDS: Final = "extends"
 
 
 def with_lines(text: str, lines: str) -> str:
-    """Return a file's text with ``lines`` in it, which are TOML as well.
+    """Return a file's text with ``lines``, which are TOML too, merged into it.
 
-    An entry of a list that is there already is not added again, and a file keeps what it extends.
-    Raises ValueError for lines that are not TOML, or do not fit.
+    An entry that a list has already is not added again, and a file keeps its ``extends``. Raises
+    ValueError for lines that are not TOML, or do not fit the file.
     """
     try:
         document, added = tomlkit.parse(text), tomlkit.parse(lines).unwrap()
@@ -48,7 +48,7 @@ def _merge(table: MutableMapping[str, Any], added: Mapping[str, Any], name: str 
         there = table.get(key)
         if isinstance(value, dict):
             if there is None:
-                # Its own [header] only where it holds more than tables.
+                # A table of tables only has no [header] of its own.
                 is_super = all(isinstance(own, dict) for own in value.values())
                 table[key] = there = tomlkit.table(is_super_table=is_super)
             if not isinstance(there, dict):
@@ -63,10 +63,10 @@ def _merge(table: MutableMapping[str, Any], added: Mapping[str, Any], name: str 
 
 
 def add_lines(file: str, lines: str, *, extends: str, project: Path) -> tuple[Policy, Policy]:
-    """Write ``lines`` into a policy's file; one that is not there is made, and ``extends`` that.
+    """Add ``lines`` to a policy's file. A file that does not exist is made, with this ``extends``.
 
-    Return the policies before and after; before a new file there was what it extends. The file
-    changes only if what it then says is a policy. Raises PolicyError.
+    Return the policies before and after; before a new file it was the preset that it extends. The
+    file changes only if the result is a valid policy. Raises PolicyError.
     """
     path = Path(os.path.expanduser(file)).resolve()
     if file in KNOWN:
@@ -92,16 +92,20 @@ def add_lines(file: str, lines: str, *, extends: str, project: Path) -> tuple[Po
 
 
 def _refuse_another_base(path: Path, lines: str, file: str) -> None:
-    """Raise PolicyError where lines are for a policy that extends another preset than the file."""
+    """Raise PolicyError if the lines name another preset than the file extends."""
     named = tomlkit.parse(lines).get(_EXTENDS)
     own = tomlkit.parse(path.read_text("utf-8")).get(_EXTENDS, "safe")
     if named is not None and named != own:
-        what, remedy = "the file extends another preset", "Name a file that is yet to be made."
+        what = "the file extends another preset"
+        remedy = "Name a file that is yet to be made."
         raise PolicyError(what, file=file, key=_EXTENDS, value=repr(str(own)), remedy=remedy)
 
 
 def _replaced(path: Path, text: str, project: Path) -> Policy:
-    """Put ``text`` in a file's place if it is a policy there, and return that."""
+    """Replace a file by ``text`` if that is a valid policy in the file's folder, and return it.
+
+    Raises PolicyError.
+    """
     descriptor, trial = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".toml")
     try:
         os.write(descriptor, text.encode())
@@ -109,8 +113,8 @@ def _replaced(path: Path, text: str, project: Path) -> Policy:
         load(trial, project=project, allow_unsafe=True)
         os.replace(trial, path)
     except PolicyError as error:
-        for one in error.all():
-            one.file = str(path)
+        for each in error.all():
+            each.file = str(path)  # not the trial's
         raise
     finally:
         os.close(descriptor)

@@ -1,11 +1,16 @@
-"""The user's folders that cellblock keeps things in, by the XDG Base Directory Specification.
+"""cellblock's folders: those of the user (XDG Base Directory Specification), and a session's own.
 
-And the one of a session. A wrapped zygote waits for what is imported here, so that is little.
+A wrapped zygote waits for the imports of this module, so they are few.
 
-A session's folder is removed by its zygote, or its host. Where both were killed, whoever starts
-next removes it (``sweep_scratch``). Whether a host lives says its lock (flock(2)), which the OS
-kernel keeps as long as the host has the folder open, whatever namespaces either is in. The lock is
-on the private folder, which no guest can open.
+A session's scratch folder is inside a private folder::
+
+    TMPDIR/cellblock-XXXXXXXX/    private: only the host opens it, and holds its lock (flock(2))
+        scratch                   the guests' (the name is ``SCRATCH``)
+
+The session's zygote or host removes both. If they were killed, the next host that starts does
+(``sweep_scratch``). The lock shows whether a host still lives: the OS kernel keeps it as long as
+the host has the folder open, whatever namespaces the processes are in. No guest can open the
+private folder, and so none can hold its lock.
 """
 
 from __future__ import annotations
@@ -29,19 +34,19 @@ if TYPE_CHECKING:
 def cache_folder() -> str:
     """Return the folder of history and logs: ``$XDG_CACHE_HOME/cellblock``.
 
-    A relative variable counts for nothing, as the specification has it. Without a home there is no
-    folder by the name that is returned.
+    A relative path in the variable is ignored, as the specification demands. If the user has no
+    home folder, the path that is returned can't exist.
     """
     return _xdg("XDG_CACHE_HOME", ".cache")
 
 
 def data_folder() -> str:
-    """Return the folder of what the user decided: ``$XDG_DATA_HOME/cellblock``."""
+    """Return the folder of the user's decisions and data: ``$XDG_DATA_HOME/cellblock``."""
     return _xdg("XDG_DATA_HOME", ".local/share")
 
 
 def shipped_folder() -> str:
-    """Return the folder of the templates that cellblock brings along."""
+    """Return the folder of the templates that come with cellblock."""
     return os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")
 
 
@@ -54,32 +59,32 @@ def _xdg(variable: str, otherwise: str) -> str:
 
 
 def changes_folder() -> str:
-    """Return the folder of what sessions staged: ``$XDG_DATA_HOME/cellblock/changes``."""
+    """Return the folder of staged changes: ``$XDG_DATA_HOME/cellblock/changes``."""
     return os.path.realpath(f"{data_folder()}/changes")
 
 
 def package_folder() -> str:
-    """Return the folder of all policies' packages: ``$XDG_DATA_HOME/cellblock/packages``."""
+    """Return the folder of installed packages: ``$XDG_DATA_HOME/cellblock/packages``."""
     return os.path.realpath(f"{data_folder()}/packages")
 
 
-#: What ``make_scratch`` calls a folder. Other folders of ours have one more word in their names.
+#: The name of a private folder. Other temporary folders of cellblock have a longer name.
 _SCRATCH = re.compile(r"cellblock-[a-z0-9_]{8}")
-#: The sticky bit says that the lock decides. It is set once there is one, so that a folder without
-#: it, as of a host that is just making one, is left alone.
+#: The mode of a private folder that has been locked. Its sticky bit says that the lock decides
+#: whether a host lives. A folder without it, which a host may just be making, is left alone.
 _LOCKED = stat.S_IRWXU | stat.S_ISVTX
-#: Seconds after which nobody is making a folder any more. One that has no sticky bit by then, and
-#: only what ``make_scratch`` makes, is of a host that was killed meanwhile.
+#: Seconds after which no host is still making a folder. If a folder has no sticky bit by then, and
+#: only the contents that ``make_scratch`` gives it, its host was killed.
 _MAKING = 3600.0
 #: Locks of this process, by the folder's path.
 _locks: dict[str, int] = {}
 
 
 def make_scratch() -> str:
-    """Make a private folder for guests; return its path, without links. Raises StartError.
+    """Make a scratch folder for guests, and lock it. Return its path, without links.
 
-    It lies in one that nobody else may enter: guests may give theirs any mode.
-    ``remove_scratch`` removes it.
+    It is inside a private folder that no other user may enter, since guests can give their own
+    folder any mode. ``remove_scratch`` removes it. Raises StartError.
     """
     import tempfile  # noqa: PLC0415 - slow, and not every command needs it
 
@@ -101,15 +106,16 @@ def make_scratch() -> str:
 
 
 def scratch_name(scratch: Path) -> str:
-    """Return the name that a scratch folder has among all sessions': that of the one around it."""
+    """Return the name that tells a scratch folder from other sessions': the private folder's."""
     return scratch.parent.name
 
 
 def _hold(private: str, folder: str) -> None:
-    """Lock a folder, so that nobody removes it. Where there are no locks, nobody does, either.
+    """Lock a folder, so that no other host removes it.
 
-    Another host of this user may be looking at the folder, and holds its lock for that moment:
-    without a lock, the folder of a session would be removed after an hour while nothing is in it.
+    Waits for the lock, which another host of this user may hold for a moment to look at the folder.
+    Without a lock, the folder would be removed after an hour, if it is still empty. On a file
+    system without locks no host removes it either.
     """
     with contextlib.suppress(OSError):
         _locks[folder] = fd = os.open(private, FOLDER)
@@ -118,20 +124,20 @@ def _hold(private: str, folder: str) -> None:
 
 
 def remove_scratch(folder: str) -> None:
-    """Remove a session's folder and all in it; what can't be removed stays."""
+    """Remove a session's folder and all in it that can be removed."""
     remove_tree(folder)
     release_scratch(folder)
 
 
 def release_scratch(folder: str) -> None:
-    """Leave the rest of a session's folder to its zygote, or to whoever starts next."""
+    """Release the lock: the session's zygote, or the next host, removes the rest of the folder."""
     if (fd := _locks.pop(folder, None)) is not None:
         os.close(fd)
 
 
 @functools.cache
 def sweep_scratch_in_thread() -> None:
-    """Remove what killed hosts left, once in a process, in a thread: that may be much."""
+    """Sweep in a thread, once in a process: the folders of killed hosts may be large."""
     import threading  # noqa: PLC0415 - see the top
 
     threading.Thread(target=sweep_scratch, name="cellblock-sweep", daemon=True).start()
@@ -149,7 +155,7 @@ def sweep_scratch() -> None:
 
 
 def _sweep(above: str, name: str) -> None:
-    """Remove one, if its host has ended. Raises OSError where it has not, or it is no folder."""
+    """Remove a private folder if its host has ended. Raises OSError if it has not."""
     with closing(os.open(f"{above}/{name}", FOLDER)) as private:
         found = os.fstat(private)
         if found.st_uid != os.geteuid():
@@ -162,16 +168,16 @@ def _sweep(above: str, name: str) -> None:
             ):
                 _remove_empty(above, name)
             return
-        # By the descriptor: its name may have become another's.
+        # By the descriptor, since another folder may have the name by now.
         remove_tree(f"/proc/self/fd/{private}/{SCRATCH}")
         os.rmdir(f"{above}/{name}")
 
 
 def _remove_empty(above: str, name: str) -> None:
-    """Remove what ``make_scratch`` made, while there is nothing in it. Raises OSError otherwise.
+    """Remove a private folder and its scratch folder, if that is empty. Raises OSError otherwise.
 
-    Older versions lock nothing: a folder of theirs that is in use has something in it, or is full
-    of what a guest left, and stays.
+    Older versions of cellblock lock nothing. A folder of theirs that is in use is not empty, so it
+    stays.
     """
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(f"{above}/{name}/{SCRATCH}")

@@ -1,4 +1,4 @@
-"""Load a policy: from a preset's name or a file's path.
+"""Loads a policy, from a preset's name or a file's path.
 
 A file is TOML. Its keys are the fields of ``model.Policy``, and two more::
 
@@ -6,8 +6,14 @@ A file is TOML. Its keys are the fields of ``model.Policy``, and two more::
     [add]                      # or adds to the preset's list
     allowed_modules = ["mylib"]
 
-Whatever is wrong raises one ``PolicyError``, which names file, key, value and remedy, and so do its
-``others`` for what else is wrong with the file.
+A file goes through these steps::
+
+    read --> merge with the preset --> parse: types --> check names --> expand paths
+             _merged, normal           schema.parse     schema.check    paths.expand_paths
+
+Mistakes raise one ``PolicyError`` with file, key, value and remedy; its ``others`` are the further
+mistakes in the file. Shipped presets are not checked here, which saves a kernel the import of
+pydantic: the tests check them.
 """
 
 from __future__ import annotations
@@ -40,22 +46,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 MAX_FILE_BYTES: Final = 2**20
-#: How whoever starts a kernel allows what has to be asked for.
+#: The way in which a policy of mode unsafe is allowed.
 ASK: Final = "Start the kernel with --allow-unsafe"
 
 _FOLDER: Final = Path(__file__).parent / "presets"
-#: What a policy is called that is in no file of the operator's.
+#: The names of policies that are not files.
 KNOWN: Final = (*PRESETS, *TIERS)
 
 
 class Accepted(Protocol):
-    """Digests of files' values of which pydantic has made what they are as they stand."""
+    """The digests of values that pydantic has accepted before, and did not change.
+
+    A policy of such values can be made without importing pydantic.
+    """
 
     def __contains__(self, digest: str, /) -> bool:
-        """Return whether it has before."""
+        """Return whether values with this digest were accepted."""
 
     def add(self, digest: str, /) -> None:
-        """Remember it, where that can be. Never raises."""
+        """Remember the digest, if that is possible. Never raises."""
 
 
 def load(
@@ -69,11 +78,11 @@ def load(
 ) -> Policy:
     """Return the policy that ``spec`` names: a preset, a former name, a tier, or a TOML file.
 
-    ``project`` and ``scratch`` are what ``{project}`` and ``{scratch}`` stand for; without a
-    scratch folder ``{scratch}`` stays as written. Where cells have no project (``has_project``),
-    ``{project}`` gives them nothing. What is in ``accepted`` has no types to be
-    checked again; names, and what they mean here, are checked each time.
-    Raises PolicyError, also for mode ``unsafe`` or display ``trusted`` without ``allow_unsafe``.
+    ``project`` and ``scratch`` are the folders that ``{project}`` and ``{scratch}`` stand for;
+    without a scratch folder ``{scratch}`` stays as written. If cells have no project
+    (``has_project``), entries with ``{project}`` grant nothing. The types of values in ``accepted``
+    are not checked again; names are checked each time. Raises PolicyError, also for mode ``unsafe``
+    without ``allow_unsafe``.
     """
     name = FORMER_NAMES.get(spec, spec)
     file = name if name in KNOWN else spec
@@ -90,15 +99,15 @@ def check_policy(
     allow_unsafe: bool,
     has_project: bool = True,
 ) -> Policy:
-    """Return a policy that was made by a program, as ``load`` returns one of a file.
+    """Return a policy that a program made, checked and expanded as ``load`` does with a file's.
 
-    Its relative paths are relative to ``project``. Raises PolicyError.
+    Its relative paths begin at ``project``. Raises PolicyError.
     """
     file = policy.name
-    found = from_fields(policy.as_dict(), file=file, known_modules=_our_modules())
+    checked = from_fields(policy.as_dict(), file=file, known_modules=_our_modules())
     places = Places(file, project, project, scratch, has_project=has_project)
-    found = paths.expand_paths(found, places)
-    return _allowed(found, file, allow_unsafe=allow_unsafe)
+    checked = paths.expand_paths(checked, places)
+    return _allowed(checked, file, allow_unsafe=allow_unsafe)
 
 
 def from_fields(
@@ -109,10 +118,11 @@ def from_fields(
     here: bool = True,
     accepted: Accepted | None = None,
 ) -> Policy:
-    """Return the policy that has these fields, as a file or ``Policy.as_dict`` has them.
+    """Return the policy of these values, which are as in a file or as of ``Policy.as_dict``.
 
-    With ``known_modules``, which need not be installed, nor those of a group, every name in it has
-    to mean something ``here``, where cells are to run, or anywhere. Raises PolicyError.
+    With ``known_modules`` the names in it are checked, too. These modules, and those of a group
+    that it names, need not be installed. ``here``: cells will run on this machine, so other modules
+    must be. Raises PolicyError.
     """
     from cellblock.policy import schema  # noqa: PLC0415 - kernels of presets start without
 
@@ -122,7 +132,8 @@ def from_fields(
         policy = from_values(plain_values)
     else:
         policy = schema.parse(plain_values, file=file)
-        # Where a whole number stands for a fraction, say, it has made something else of them.
+        # pydantic may have changed values, a whole number to a fraction for example. Then it is
+        # needed the next time, too.
         if accepted is not None and repr(from_values(plain_values)) == repr(policy):
             accepted.add(digest)
     if known_modules is not None:
@@ -138,7 +149,7 @@ def _check_names(
     known_modules: Collection[str],
     here: bool = True,
 ) -> None:
-    """Raise PolicyError for each name of a policy that means nothing; ``values`` are its file's."""
+    """Raise PolicyError for the names in a policy that mean nothing. ``values`` are its file's."""
     from cellblock.policy import schema  # noqa: PLC0415 - kernels of presets start without
 
     named = values.get("allowed_modules", ())
@@ -148,7 +159,7 @@ def _check_names(
 
 
 def _digest(values: dict[str, Any]) -> str:
-    """Return a name for these values, types included, and for what checks them."""
+    """Return a digest of these values with their types, and of the code that checks them."""
     checks = [(file.name, file.stat().st_mtime_ns) for file in sorted(_FOLDER.parent.glob("*.py"))]
     return hashlib.sha256(repr((checks, values)).encode(errors="backslashreplace")).hexdigest()
 
@@ -162,9 +173,9 @@ def _allowed(policy: Policy, spec: str, *, allow_unsafe: bool) -> Policy:
 def unsafe_error(
     policy: Policy, spec: str, *, ask: str = ASK, asks: bool = True
 ) -> PolicyError | None:
-    """Return what ``load`` says of a policy that has to be asked for, None of any other.
+    """Return the error of ``load`` for a policy of mode unsafe; None for any other.
 
-    ``ask`` says how to allow that, ``asks`` that its user may be asked, if it has users asked.
+    ``ask`` says how to allow it. ``asks``: the user may be asked, if the policy has approvals.
     """
     if policy.mode != "unsafe":
         return None
@@ -175,18 +186,18 @@ def unsafe_error(
 
 
 def base_folder(spec: str, project: Path) -> Path:
-    """Return the folder that relative paths of this policy begin in."""
+    """Return the folder at which relative paths of this policy begin."""
     if FORMER_NAMES.get(spec, spec) in KNOWN:
         return project
     return Path(os.path.expanduser(spec)).resolve().parent
 
 
 def load_for_check(spec: str) -> Policy:
-    """Return what ``spec`` says of source, where nothing runs under it: for `cellblock check`.
+    """Return a policy for `cellblock check`, which judges source and runs nothing.
 
-    Nothing has to be here for it: packages that it allows need not be installed, nor its folders
-    exist. Paths stay as written: ``paths.expand_paths_leniently``. Raises PolicyError, also for
-    mode ``unsafe``: it judges nothing.
+    Packages that it allows need not be installed, and its folders need not exist. Paths stay as
+    written; see ``paths.expand_paths_leniently``. Raises PolicyError, also for mode ``unsafe``,
+    which judges no source.
     """
     name = FORMER_NAMES.get(spec, spec)
     if name in KNOWN:
@@ -202,28 +213,28 @@ def load_for_check(spec: str) -> Policy:
 
 
 def _parts(spec: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-    """Return a file's path, the values of what it extends, and its own."""
+    """Return a file's path, the values of the preset that it extends, and its own values."""
     path = Path(os.path.expanduser(spec))
     own = {"name": path.stem[:MAX_NAME], **_read(path, spec)}
     return path, _extended(own.pop("extends", "safe"), spec), own
 
 
 def preset_values(name: str) -> dict[str, Any]:
-    """Return the values of a shipped preset, or a tier's with its backend; and ``name``."""
+    """Return the values of a preset, or of a tier, with its backend and name."""
     preset, backend = TIERS.get(name, (name, None))
     return normal(_shipped(preset) | {"name": name} | ({"backend": backend} if backend else {}))
 
 
 @cache
 def _shipped(name: str) -> dict[str, Any]:
-    """Return a preset's values: its file's, and every list that the file does not replace."""
+    """Return the values of a preset's file, with the lists that it adds to filled in."""
     values = tomllib.loads((_FOLDER / f"{name}.toml").read_text("utf-8"))
     safe = Policy()
     return _added({key: list(getattr(safe, key)) for key in LISTS}, values, name)
 
 
 def preset_policy(name: str, changes: Mapping[str, Any] | None = None) -> Policy:
-    """Return a preset with changes as a file has them, before any folder is known.
+    """Return a preset with changes, which are as in a file. Its paths are not expanded.
 
     Raises PolicyError, as for a file.
     """
@@ -243,17 +254,18 @@ def _our_modules() -> set[str]:
 
 
 def _preset(places: Places) -> Policy:
-    # Not checked here: the tests check that what is shipped equals what ``schema`` makes of it.
+    # Not checked here: the tests check that the shipped values equal what ``schema`` makes of them.
     return paths.expand_paths(from_values(preset_values(places.file)), places)
 
 
 def from_values(values: dict[str, Any]) -> Policy:
-    """Build a policy of a file's values as they are."""
-    made = {key: make(**frozen(values[key])) for key, make in SECTIONS.items() if key in values}
-    return Policy().replace(**frozen(values) | made)
+    """Make a policy of values without checking them."""
+    sections = {key: make(**frozen(values[key])) for key, make in SECTIONS.items() if key in values}
+    return Policy().replace(**frozen(values) | sections)
 
 
 def _file(places: Places, accepted: Accepted | None) -> Policy:
+    """Load a file. Raises PolicyError with all mistakes in names and paths."""
     spec = places.file
     path, base, own = _parts(spec)
     inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
@@ -276,9 +288,10 @@ def _file(places: Places, accepted: Accepted | None) -> Policy:
 
 
 def _read(path: Path, spec: str) -> dict[str, Any]:
+    """Return the values in a TOML file. Raises PolicyError."""
     try:
         if path.exists() and not path.is_file():
-            # A pipe would be waited for.
+            # Opening a pipe would wait for a writer.
             message, remedy = "not a regular file", "Give a file."
         else:
             with path.open("rb") as file:
@@ -311,7 +324,10 @@ def _extended(name: object, spec: str) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
-    """Return the preset's values with the file's own in their place or, from [add], behind."""
+    """Return the preset's values with the file's own, tables merged key by key.
+
+    Raises PolicyError.
+    """
     values = _added(base, normal(own), spec)
     for key in SECTIONS:
         if isinstance(values[key], dict):
@@ -320,7 +336,10 @@ def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, A
 
 
 def _added(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
-    """Return ``base`` with a file's own values in their place or, from [add], behind."""
+    """Return ``base`` with a file's own values, which replace it, or are appended from [add].
+
+    Raises PolicyError.
+    """
     values = base | {key: value for key, value in own.items() if key != "add"}
     added = own.get("add", {})
     wrong = {} if isinstance(added, dict) else {"add": (added, "Write a table: [add].")}
@@ -337,13 +356,13 @@ def _added(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, An
 
 
 def _cannot_be_added(key: str, value: object, remedy: str, *, file: str) -> PolicyError:
-    # Whoever writes a key into a policy is not shown it again: messages are kept.
+    # An operator may have written a key there. It isn't shown, since messages are kept.
     shown = "•••" if key == "add.credentials" else repr(value)
     return PolicyError("can't be added", file=file, key=key, value=shown, remedy=remedy)
 
 
 def _not_added(key: str) -> str:
-    """Return what to do about a key in [add] that is no list's."""
+    """Return the remedy for a key in [add] that isn't a list."""
     if key in FIELDS:
         return f"Put {key} above [add], and above any other [table]."
     return closest(key, LISTS, what="lists")
@@ -353,25 +372,25 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
-#: What a table ``[tools]`` in a file has, and which fields that is.
+#: The keys of a table ``[tools]`` in a file, and the fields that they set.
 _IN_TOOLS: Final = {"functions": "tools", "mcp": "mcp"}
 
 
 def _with_sizes(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with sizes that are texts, ``"8 GiB"``, as bytes, in tables, too."""
-    made = dict[str, Any]()
+    """Return values with sizes such as ``"8 GiB"`` in bytes, in tables, too."""
+    converted = dict[str, Any]()
     for key, value in values.items():
         if isinstance(value, dict):
-            made[key] = _with_sizes(value)
+            converted[key] = _with_sizes(value)
         elif isinstance(value, str) and is_size(key) and (size := size_of(value)) is not None:
-            made[key] = size
+            converted[key] = size
         else:
-            made[key] = value
-    return made
+            converted[key] = value
+    return converted
 
 
 def normal(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with former spellings, "none", sizes and groups of names replaced."""
+    """Return values in their normal form: former names, "none", sizes and groups are replaced."""
     normal = {
         key: None if key in OPTIONAL_FIELDS and v == "none" else v
         for key, v in _with_sizes(values).items()

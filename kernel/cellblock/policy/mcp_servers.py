@@ -1,4 +1,4 @@
-"""A table ``[mcp.NAME]`` of a policy: each worker imports it, so it is apart from ``model``."""
+"""The table ``[mcp.NAME]`` of a policy, apart from ``model`` since each worker imports it."""
 
 from __future__ import annotations
 

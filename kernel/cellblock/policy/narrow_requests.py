@@ -1,12 +1,12 @@
-"""Read what asks for a narrower policy: ``%policy narrow`` in a cell, and a notebook's metadata.
+"""Reads requests to narrow the policy: ``%policy narrow`` in a cell, and a notebook's metadata.
 
-A cell of ``%policy narrow`` lines, blank ones and comments is never sent to a guest: the host puts
-in force what it asks for, and ``cellblock check`` judges by it. Whatever else a cell says, a
-narrowing in it is refused like any other argument that its magic does not take.
+A cell that has only ``%policy narrow`` lines, blank lines and comments is never sent to a guest:
+the host applies its changes, and ``cellblock check`` judges later cells by them. In any other cell
+a narrowing is refused, as an argument that the magic does not take.
 
-A notebook has a table ``metadata.cellblock.policy`` of changes, as ``narrowing.narrow`` takes them.
-Whoever runs a notebook hands it to ``narrow_for_notebook``; a kernel reads the file that it was
-started for, since no front end sends its metadata.
+A notebook may have a table ``metadata.cellblock.policy`` of changes for ``narrowing.narrow``. A
+program that runs notebooks passes their metadata to ``narrow_for_notebook``. A kernel reads the
+file that it was started for (``narrow_for_file``), since no front end sends the metadata.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #     key        = name [ "." name ]
 #     value      = a TOML value that fits on the line
 #
-# TOML's own reader reads each value alone, so that nothing else can be said with one.
+# Python's TOML reader reads each value by itself, so a value can't contain another assignment.
 
 _KEY: Final = re.compile(r"([A-Za-z]\w*(?:\.[A-Za-z]\w*)?)[ \t]*=[ \t]*", re.ASCII)
 _OPTION: Final = re.compile(r"--([a-z]+)(?=[\s,#]|$)")
@@ -56,25 +56,28 @@ _BETWEEN: Final = re.compile(r"[ \t,]*")
 _UNREADABLE: Final = re.compile(r"[^\s,]+|.|$", re.DOTALL)
 _STRING: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'")
 _CLOSING: Final = {"[": "]", "{": "}"}
-#: Characters of a line that is looked at: a policy is a page of text, a line less.
+#: The most characters of a line: a whole policy is a page of text.
 MAX_LINE: Final = 20_000
-#: Nesting of a value: no field's is deeper.
+#: The deepest nesting of a value: no field's is deeper.
 _MAX_DEPTH: Final = 8
 _AS: Final = 'Write it as in a policy file: timeout=10, filesystem_write_roots=["work"].'
 _PYTHONS: Final = {"True": "true", "False": "false", "None": '"none"'}
 
 
 class UnreadableError(ValueError):
-    """A place in a line that is no change to a policy; columns count characters from 0."""
+    """A part of a line can't be read as a change. Columns count characters from 0."""
 
     def __init__(self, message: str, column: int, end: int, remedy: str = _AS) -> None:
-        self.message, self.column, self.end, self.remedy = message, column, end, remedy
+        self.message = message
+        self.column = column
+        self.end = end
+        self.remedy = remedy
         super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A key, dotted or not, its value, and where the key stands."""
+    """A key, which may have a dot, its value, and the columns of the key."""
 
     key: str
     value: Any
@@ -83,13 +86,14 @@ class Assignment:
 
 
 def read_line(line: str, at: int = 0) -> tuple[tuple[Assignment, ...], frozenset[str]]:
-    """Return the assignments from column ``at`` on, and the options' names.
+    """Return the assignments from column ``at`` on, and the names of options.
 
-    Raises UnreadableError for the first thing that is neither.
+    Raises UnreadableError for the first part that is neither.
     """
     if len(line) > MAX_LINE:
         raise UnreadableError(f"is longer than {MAX_LINE:,} characters", at, at + 1)
-    found, options = list[Assignment](), set[str]()
+    assignments = list[Assignment]()
+    options = set[str]()
     at = _match(_BETWEEN, line, at).end()
     while at < len(line) and line[at] != "#":
         if option := _OPTION.match(line, at):
@@ -99,16 +103,17 @@ def read_line(line: str, at: int = 0) -> tuple[tuple[Assignment, ...], frozenset
             key = _match(_KEY, line, at)
             at = _end_of_value(line, key.end())
             value = _value(line, key.end(), at)
-            found.append(Assignment(key[1], value, key.start(1), key.end(1)))
+            assignments.append(Assignment(key[1], value, key.start(1), key.end(1)))
         if at < len(line) and line[at] not in " \t,#":
             raise _unreadable(line, at)
         at = _match(_BETWEEN, line, at).end()
-    return tuple(found), frozenset(options)
+    return tuple(assignments), frozenset(options)
 
 
 def _match(pattern: re.Pattern[str], line: str, at: int) -> re.Match[str]:
-    if found := pattern.match(line, at):
-        return found
+    """Return the match of a pattern at a column. Raises UnreadableError without one."""
+    if match := pattern.match(line, at):
+        return match
     raise _unreadable(line, at)
 
 
@@ -119,9 +124,14 @@ def _unreadable(line: str, at: int) -> UnreadableError:
 
 
 def _end_of_value(line: str, start: int) -> int:
+    """Return the column after a value: a string, a word, or text in brackets.
+
+    Raises UnreadableError.
+    """
     if line[start : start + 1] not in _CLOSING:
         return (_STRING.match(line, start) or _match(_WORD, line, start)).end()
-    closing, at = list[str](), start
+    closing = list[str]()
+    at = start
     while at < len(line):
         if string := _STRING.match(line, at):
             at = string.end()
@@ -137,12 +147,13 @@ def _end_of_value(line: str, start: int) -> int:
 
 
 def _value(line: str, start: int, end: int) -> Any:
+    """Return the TOML value between two columns. Raises UnreadableError."""
     text = line[start:end]
     with contextlib.suppress(ValueError, RecursionError):
-        found = tomllib.loads(f"value = {text}")["value"] if text.isprintable() else {}
-        json.dumps(found, default=str)  # a number too long to be written is none, either
-        if text.isprintable() and not _is_deeper(found, _MAX_DEPTH):
-            return found
+        value = tomllib.loads(f"value = {text}")["value"] if text.isprintable() else {}
+        json.dumps(value, default=str)  # raises ValueError for an integer that is too long to write
+        if text.isprintable() and not _is_deeper(value, _MAX_DEPTH):
+            return value
     remedy = f"{_PYTHONS[text]}, as TOML has it." if text in _PYTHONS else _AS
     raise UnreadableError("is no TOML value", start, end, remedy)
 
@@ -157,9 +168,9 @@ def _is_deeper(value: Any, depth: int) -> bool:
 _LINE: Final = re.compile(rf"[ \t]*%{SHOWS_POLICY}[ \t]+{NARROWS}(?![^ \t])")
 _NOTHING: Final = re.compile(r"[ \t]*(?:#.*)?")
 _BREAK: Final = re.compile(r"\r\n|\r|\n")
-#: Lines that are read.
+#: The most lines of a cell that are read.
 MAX_LINES: Final = 50
-#: The option that has a new guest started, whatever the one that there is has.
+#: The option that allows a new guest, so that the variables are lost.
 FRESH: Final = "fresh"
 
 ONLY_NARROWS: Final = "policy-only-narrows"
@@ -169,71 +180,78 @@ _ARGUMENT: Final = "argument-not-allowed"
 
 @dataclass(slots=True)
 class NarrowRequest:
-    """What a cell asks for: changes to the policy, and where each key stands in it."""
+    """The request of a cell: changes to the policy, and the place of each key in the cell.
+
+    A place is a line from 1 and two columns from 0. ``fresh``: a new guest may be started.
+    """
 
     changes: dict[str, Any] = field(default_factory=dict)
     places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     fresh: bool = False
-    #: The first line, for what is wrong with no key.
+    #: The place for errors that are about no key.
     first: tuple[int, int, int] = (1, 0, 1)
 
 
 def is_narrow_cell(cell: str) -> bool:
-    """Whether a cell narrows the policy and does nothing else."""
+    """Return whether a cell narrows the policy and does nothing else."""
     lines = [line for line in _BREAK.split(cell) if not _NOTHING.fullmatch(line)]
     return bool(lines) and all(map(_LINE.match, lines))
 
 
 def read_cell(cell: str, rules: Rules) -> tuple[NarrowRequest, tuple[Finding, ...]]:
-    """Return what a cell that ``is_narrow_cell`` asks for, and what of it can't be read."""
-    asked, report = NarrowRequest(), Report(source=cell, rules=rules)
-    found = [
+    """Return the request of a cell for which ``is_narrow_cell`` is true, and findings about it."""
+    request = NarrowRequest()
+    report = Report(source=cell, rules=rules)
+    lines = [
         (number, match.end(), line)
         for number, line in enumerate(_BREAK.split(cell), start=1)
         if (match := _LINE.match(line))
     ]
-    asked.first = found[0][0], found[0][1] - len(NARROWS), found[0][1]
-    for number, start, line in found[:MAX_LINES]:
-        _read_line(line, number, start, asked, report)
-    if len(found) > MAX_LINES:
+    request.first = lines[0][0], lines[0][1] - len(NARROWS), lines[0][1]
+    for number, start, line in lines[:MAX_LINES]:
+        _read_line(line, number, start, request, report)
+    if len(lines) > MAX_LINES:
         why = f"is there more than {MAX_LINES} times"
-        report.add_at(_ARGUMENT, asked.first, NARROWS, why=why, remedy="Say it in fewer lines.")
-    elif not (asked.changes or report.findings):
+        report.add_at(_ARGUMENT, request.first, NARROWS, why=why, remedy="Say it in fewer lines.")
+    elif not (request.changes or report.findings):
         why = "says nothing of what is to be narrowed"
-        report.add_at(_ARGUMENT, asked.first, NARROWS, why=why, remedy="Write key=value.")
-    return asked, tuple(report.findings)
+        report.add_at(_ARGUMENT, request.first, NARROWS, why=why, remedy="Write key=value.")
+    return request, tuple(report.findings)
 
 
-def _read_line(line: str, number: int, at: int, asked: NarrowRequest, report: Report) -> None:
+def _read_line(line: str, number: int, at: int, request: NarrowRequest, report: Report) -> None:
+    """Add the changes in a line to a request, or a finding to the report."""
     try:
-        found, options = read_line(line, at)
+        assignments, options = read_line(line, at)
     except UnreadableError as error:
-        subject, span = line[error.column : error.end], (number, error.column, error.end)
+        subject = line[error.column : error.end]
+        span = (number, error.column, error.end)
         report.add_at(_ARGUMENT, span, subject, why=error.message, remedy=error.remedy)
         return
-    asked.fresh = asked.fresh or FRESH in options
+    request.fresh = request.fresh or FRESH in options
     for option in sorted(options - {FRESH}):
-        why, remedy = f"there is no option --{option}", f"There is --{FRESH}."
+        why = f"there is no option --{option}"
+        remedy = f"There is --{FRESH}."
         report.add_at(_ARGUMENT, (number, at, len(line)), f"--{option}", why=why, remedy=remedy)
-    for one in found:
-        span = (number, one.column, one.end)
-        if not _put(asked, one, span):
-            report.add_at(_ARGUMENT, span, one.key, why="is said twice", remedy="Say it once.")
+    for each in assignments:
+        span = (number, each.column, each.end)
+        if not _put(request, each, span):
+            report.add_at(_ARGUMENT, span, each.key, why="is said twice", remedy="Say it once.")
 
 
-def _put(asked: NarrowRequest, one: Assignment, span: tuple[int, int, int]) -> bool:
-    """Take note of an assignment; return whether its key is there once, and is no table besides."""
-    head, _, name = one.key.partition(".")
-    asked.places[one.key] = span
+def _put(request: NarrowRequest, assignment: Assignment, span: tuple[int, int, int]) -> bool:
+    """Add an assignment to a request. Return False if its key is there already."""
+    head, _, name = assignment.key.partition(".")
+    request.places[assignment.key] = span
     if not name:
-        fresh = head not in asked.changes
-        asked.changes[head] = one.value
-        return fresh
-    asked.places.setdefault(head, span)
-    table = asked.changes.setdefault(head, {})
+        is_new = head not in request.changes
+        request.changes[head] = assignment.value
+        return is_new
+    request.places.setdefault(head, span)
+    table = request.changes.setdefault(head, {})
     if not isinstance(table, dict) or name in table:
         return False
-    table[name] = one.value
+    table[name] = assignment.value
     return True
 
 
@@ -244,7 +262,7 @@ def explained(
     rules: Rules,
     rule: str = _ARGUMENT,
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with a cell's changes, or why they are not kept, as findings in it."""
+    """Return the errors in a cell's changes, or why they are not kept, as findings in the cell."""
     report = Report(source=cell, rules=rules)
     for error in errors:
         wider = isinstance(error, WideningError)
@@ -257,25 +275,25 @@ def explained(
     return tuple(report.findings)
 
 
-# --- what it takes ----------------------------------------------------------------------------
+# --- what a narrowing takes -------------------------------------------------------------------
 
 
 def guest_fields(before: Policy, after: Policy) -> tuple[str, ...]:
-    """Return the fields that a guest has a part in, of those in which a policy has become less."""
+    """Return the changed fields that the guest's locks or set-up enforce, not the host alone."""
     return tuple(
         key for key in changed_fields(before, after) if ROWS[key].enforced_by is not EnforcedBy.host
     )
 
 
 def check_keeps_guest(before: Policy, after: Policy) -> None:
-    """Raise PolicyError where only a new guest has what is less: that would cost the variables."""
+    """Raise PolicyError if a narrowing takes a new guest, so that the variables would be lost."""
     for key in guest_fields(before, after):
         if takes_new_guest(key, before, after):
             raise new_guest_error(key, "is part of what a guest is made of")
 
 
 def new_guest_error(field: str, why: str) -> PolicyError:
-    """Return why a narrowing has to say that the variables may go."""
+    """Return the error for a narrowing that must say by ``--fresh`` that variables may go."""
     message = f"{why}: it takes a new guest, and your variables would be gone"
     remedy = f"Say so, %policy narrow --{FRESH} …, or narrow in the first cell."
     return PolicyError(message, key=field, remedy=remedy)
@@ -283,10 +301,10 @@ def new_guest_error(field: str, why: str) -> PolicyError:
 
 # --- notebooks ----------------------------------------------------------------------------------
 
-#: The table in a notebook's metadata, and all that is understood in it.
+#: The table in a notebook's metadata, and the keys that it may have.
 NOTEBOOK_TABLE: Final = "cellblock"
 KEYS: Final = ("policy",)
-#: Bytes of a notebook that is looked through, and of what it may say of its policy.
+#: The most bytes of a notebook that is read, and of its table.
 MAX_NOTEBOOK_BYTES: Final = 64 * 2**20
 MAX_TABLE_BYTES: Final = 64 * 2**10
 _WHERE: Final = f"metadata.{NOTEBOOK_TABLE}"
@@ -302,11 +320,11 @@ def narrow_for_notebook(
     scratch: Path | None = None,
     here: bool = True,
 ) -> Policy:
-    """Return ``base``, narrower where a notebook's metadata asks for that.
+    """Return ``base``, narrowed as a notebook's metadata asks.
 
-    ``file`` is where it lies: relative paths begin there. Where nothing is to run ``here``, neither
-    folders nor packages need be. Raises PolicyError, WideningError for what would allow more; both
-    name the file and the key.
+    ``file`` is the notebook's: relative paths begin in its folder. Unless cells will run ``here``,
+    folders and packages need not exist. Raises PolicyError; WideningError for a change that would
+    allow more. Both name the file and the key.
     """
     table = metadata.get(NOTEBOOK_TABLE)
     if table is None:
@@ -315,7 +333,7 @@ def narrow_for_notebook(
         size = len(json.dumps(table, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):
         raise _wrong("can't be read", file) from None
-    if size > MAX_TABLE_BYTES:  # no kernel would read it, either
+    if size > MAX_TABLE_BYTES:  # a kernel would refuse it, too
         raise _too_large(file)
     return _narrowed(table, base, Places(str(file), file.parent, project, scratch, here))
 
@@ -323,9 +341,10 @@ def narrow_for_notebook(
 def narrow_for_file(
     file: Path, base: Policy, *, project: Path, scratch: Path | None = None
 ) -> tuple[Policy, str]:
-    """Return ``base``, narrower where a notebook's file asks for that, and what can't be told.
+    """Return ``base``, narrowed as a notebook's file asks, and a note if the file can't be read.
 
-    A notebook that was never saved has no file yet. Raises PolicyError as ``narrow_for_notebook``.
+    A notebook that was never saved has no file, and narrows nothing. Raises PolicyError as
+    ``narrow_for_notebook`` does.
     """
     try:
         table = _table(_read(file), file)
@@ -340,7 +359,7 @@ def narrow_for_file(
 
 
 def _read(file: Path) -> bytes:
-    """Return a notebook's bytes. Raises OSError or ValueError, which say why not."""
+    """Return a notebook's bytes. Raises OSError or ValueError, whose texts say why not."""
     with closing(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as fd:
         content = read_regular(fd, MAX_NOTEBOOK_BYTES + 1)
     if content is None:
@@ -351,7 +370,10 @@ def _read(file: Path) -> bytes:
 
 
 def _table(content: bytes, file: Path) -> Any:
-    """Return the table, None where there is none; nothing else in the file is made a value."""
+    """Return the table in a notebook, or None. The rest of the notebook is not decoded.
+
+    Raises ValueError for a file that is not a notebook, PolicyError for a table that can't be read.
+    """
     pieces = dict[str, msgspec.Raw]
     try:
         whole = msgspec.json.decode(content, type=pieces)

@@ -1,12 +1,12 @@
-"""Make a policy narrower: for a notebook, or for what is left of a session (promise P8).
+"""Narrowing: makes a policy narrower, for a notebook or for the rest of a session (promise P8).
 
-A field's row says what "narrower" means (``rows.Narrower``); here is the rule for each way. A rule
-looks at two whole policies and says why the second allows more than the first, or nothing. What it
-says ends a sentence: "timeout: 100 is more than 60". Fields that grant nothing to cells, or are the
-operator's alone, are not narrowed at all, and say why.
+``narrow`` takes a policy and changes to it, and returns a policy that allows no more, or raises an
+error with key, value and remedy.
 
-``narrow`` takes a policy and changes, and returns a policy that allows no more, or raises an error
-that names key, value and remedy.
+A field's row says in which way it narrows (``rows.Narrower``); this module has a rule for each way.
+A rule compares two whole policies. It returns why the second allows more than the first, or an
+empty string. The text ends a sentence: "timeout: 100 is more than 60". A field that grants nothing
+to cells, or that only the operator may set, can't be narrowed, and its row says why.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from cellblock.policy.paths import Places
 
 
-#: Given the field's name, the policy that there is, and the one that there would be.
+#: A rule gets the field's name, the policy before the narrowing, and the policy after it.
 Rule = Callable[[str, "Policy", "Policy"], str]
 _MAX_SHOWN: Final = 200
 
 
 def toml_text(value: object) -> str:
-    """Return a value as TOML has it, cut where it is long."""
+    """Return a value as TOML writes it, cut if it is long."""
     if value is None:
         text = '"none"'
     elif isinstance(value, bool):
@@ -42,51 +42,58 @@ def toml_text(value: object) -> str:
         text = f"[{', '.join(map(repr, value))}]"
     elif isinstance(value, float):
         text = repr(value).removesuffix(".0")
-    elif isinstance(value, dict) and any(isinstance(one, Table) for one in value.values()):
-        text = toml_text(tuple(value))  # tables, by their names
+    elif isinstance(value, dict) and any(isinstance(table, Table) for table in value.values()):
+        text = toml_text(tuple(value))  # the names of the tables
     else:
         text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
 # --- rules ------------------------------------------------------------------------------------
+#
+# A rule's docstring says what it allows.
 
 
 def _fewer(field: str, old: Policy, new: Policy) -> str:
-    """Take entries away, and add none."""
+    """Allow the removal of entries, not additions."""
     before = getattr(old, field)
     more = next((entry for entry in getattr(new, field) if entry not in before), None)
     return "" if more is None else f"{toml_text(more)} is not among what the policy has"
 
 
 def _more(field: str, old: Policy, new: Policy) -> str:
-    """Add entries, and take none away."""
+    """Allow additions of entries, not removals."""
     after = getattr(new, field)
     less = next((entry for entry in getattr(old, field) if entry not in after), None)
     return "" if less is None else f"{toml_text(less)} would be gone"
 
 
 def _lower(field: str, old: Policy, new: Policy) -> str:
-    """Lower a number; where there was no limit, any is one."""
-    before, after = getattr(old, field), getattr(new, field)
+    """Allow a lower number, or any number if there was no limit."""
+    before = getattr(old, field)
+    after = getattr(new, field)
     if before is None or (after is not None and after <= before):
         return ""
     return f"{toml_text(after)} is more than {toml_text(before)}"
 
 
 def _off(field: str, old: Policy, new: Policy) -> str:
-    """Switch off what is on."""
+    """Allow switching the field off, not on."""
     return "it is off" if getattr(new, field) and not getattr(old, field) else ""
 
 
 def _towards(order: Sequence[str], field: str, old: Policy, new: Policy) -> str:
-    """Turn a word into one that comes later in ``order``."""
-    before, after = getattr(old, field), getattr(new, field)
+    """Allow a word that comes later in ``order``."""
+    before = getattr(old, field)
+    after = getattr(new, field)
     return "" if order.index(after) >= order.index(before) else f"it is {toml_text(before)}"
 
 
 def _beneath(granting: Sequence[str], field: str, old: Policy, new: Policy) -> str:
-    """Keep each root beneath one that grants as much. All are canonical, so no link leads out."""
+    """Allow roots beneath those of the fields in ``granting``.
+
+    All paths are canonical, so no link leads out of a root.
+    """
     granted = tuple(root for name in granting for root in getattr(old, name))
     for path in getattr(new, field):
         if not any(within(path, root) for root in granted):
@@ -97,7 +104,7 @@ def _beneath(granting: Sequence[str], field: str, old: Policy, new: Policy) -> s
 
 
 def _denied(_field: str, old: Policy, new: Policy) -> str:
-    """Deny whatever was denied, by its own name or by a folder that it lies in."""
+    """Allow more denied paths, or a folder in place of paths in it."""
     for path in old.read_deny_paths:
         if not any(within(path, folder) for folder in new.read_deny_paths):
             return f"{toml_text(path)} would no longer be denied"
@@ -105,7 +112,9 @@ def _denied(_field: str, old: Policy, new: Policy) -> str:
 
 
 def _network(_field: str, old: Policy, new: Policy) -> str:
-    before, after = old.network_access, new.network_access
+    """Allow ``false``, fewer addresses, or a list in place of ``true``."""
+    before = old.network_access
+    after = new.network_access
     if before is True or after is False:
         return ""
     if after is True:
@@ -116,13 +125,14 @@ def _network(_field: str, old: Policy, new: Policy) -> str:
 
 
 def _ports(field: str, old: Policy, new: Policy) -> str:
-    """Take ports away; of any some are left."""
+    """Allow fewer ports, or a list in place of ``any``."""
     if old.ports == "any":
         return ""
     return 'it is a list, and "any" is more' if new.ports == "any" else _fewer(field, old, new)
 
 
 def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
+    """Allow a lower time limit for each tool, whether it has its own or the one of all tools."""
     timed = (*old.tool_timeouts, *new.tool_timeouts)
     names = (name for name in timed if is_of_server(name, old.mcp))
     for name in (*map(tool_name, new.tools), *names):
@@ -134,8 +144,9 @@ def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
 
 
 def _fewer_tables(field: str, old: Policy, new: Policy) -> str:
-    """Take tables away, add none, and leave the others as they are."""
-    before, after = getattr(old, field), getattr(new, field)
+    """Allow the removal of tables, not additions or changes."""
+    before = getattr(old, field)
+    after = getattr(new, field)
     for name, table in after.items():
         if name not in before:
             return f"{toml_text(name)} is not among what the policy has"
@@ -155,12 +166,12 @@ _RULES: Final[dict[Way, Rule]] = {
     Way.addresses: _network,
     Way.ports: _ports,
 }
-#: Lists that allow less the more entries they have.
+#: The ways of lists that allow less the more entries they have.
 _ADDED_TO: Final = (Way.more, Way.denied)
 
 
 def wider(field: str, old: Policy, new: Policy) -> str:
-    """Return why a field of ``new`` allows more than that of ``old``; empty if it does not."""
+    """Return why a field allows more in ``new`` than in ``old``; empty if it does not."""
     if getattr(old, field) == getattr(new, field):
         return ""
     match ROWS[field].narrower:
@@ -175,36 +186,36 @@ def wider(field: str, old: Policy, new: Policy) -> str:
 
 
 def may_be_added_to(field: str) -> bool:
-    """Whether ``add`` narrows a field: the more entries its list has, the less is allowed."""
+    """Return whether ``add`` narrows a field: its list allows less the more entries it has."""
     return ROWS[field].narrower in _ADDED_TO
 
 
 def takes_new_guest(field: str, old: Policy, new: Policy) -> bool:
-    """Whether only a new guest can have less of a field that changed."""
+    """Return whether the change of a field takes a new guest."""
     if field == "network_access" and old.network_access is True:
-        # A guest that may connect itself can't ask for addresses that are listed.
+        # A guest with the user's network has no neighbours, so it can't reach listed addresses.
         return new.network_access not in (True, False, ())
     return ROWS[field].enforced_by is EnforcedBy.guest
 
 
 # --- narrowing ----------------------------------------------------------------------------------
 
-#: In changes, as in a file: what is added to a list, where that allows less.
+#: The table of changes, as of a file, whose entries are added to lists.
 ADD: Final = "add"
-#: Entries of a list: each path among them is looked up.
+#: The most entries of a list. It is bounded because each path is looked up.
 MAX_ENTRIES: Final = 1_000
 _SCRATCH: Final = "{scratch}"
-#: What counts where the source of cells is judged.
+#: Fields that only count in mode safe, where the source of cells is judged.
 _JUDGED: Final = frozenset({"allowed_modules", "magics"})
 _REMEDY: Final = "Only the operator can allow more, in the policy of the kernel."
 
 
 def narrow(policy: Policy, changes: Mapping[str, Any], *, places: Places) -> Policy:
-    """Return ``policy`` with ``changes``: field to value, as a file has them, ``[add]`` as well.
+    """Return ``policy`` with ``changes``, which are values by field as in a file, with ``[add]``.
 
-    A relative path is relative to ``places.folder``. Entries of ``tool_timeouts`` that are not
-    named stay. Raises PolicyError for the first thing wrong, WideningError for what would allow
-    more, or is not for cells and notebooks to change.
+    A relative path begins at ``places.folder``. Entries of ``tool_timeouts`` that are not named
+    stay. Raises PolicyError for the first mistake; WideningError if a change would allow more, or
+    if cells and notebooks may not change the field.
     """
     narrowed, wrong = try_narrow(policy, changes, places=places)
     if wrong:
@@ -215,14 +226,18 @@ def narrow(policy: Policy, changes: Mapping[str, Any], *, places: Places) -> Pol
 def try_narrow(
     policy: Policy, changes: Mapping[str, Any], *, places: Places
 ) -> tuple[Policy, tuple[PolicyError, ...]]:
-    """Return what ``narrow`` does, or the policy as it is and all that is wrong, one a key."""
-    values, wrong = dict[str, Any](), dict[str, PolicyError]()
+    """Narrow as ``narrow`` does. Return the narrower policy, or the old one and all errors.
+
+    There is at most one error for each key.
+    """
+    values = dict[str, Any]()
+    wrong = dict[str, PolicyError]()
     for key, value in _unfolded(changes):
         try:
-            found = _value(policy, key, value, places)
-            if not values.keys().isdisjoint(found):
+            checked = _value(policy, key, value, places)
+            if not values.keys().isdisjoint(checked):
                 raise _mistake("said twice", key, value, "Say it once.", places)
-            values |= found
+            values |= checked
         except PolicyError as error:
             wrong[key] = error
     narrowed = _consistent(policy, policy.replace(**values))
@@ -234,7 +249,9 @@ def try_narrow(
             remedy = 'Narrow the mode as well: mode="safe".'
             wrong[key] = _mistake(why, key, values[key], remedy, places)
     if not wrong:
-        known, values = policy.allowed_modules, narrowed.as_dict()
+        # Changes that are each fine may still not fit together: check the whole policy.
+        known = policy.allowed_modules
+        values = narrowed.as_dict()
         try:
             from_fields(values, file=places.file, known_modules=known, here=places.here)
         except PolicyError as error:
@@ -243,28 +260,31 @@ def try_narrow(
 
 
 def changed_fields(old: Policy, new: Policy) -> tuple[str, ...]:
-    """Return the fields in which two policies differ, in the model's order."""
+    """Return the names of the fields in which two policies differ, in the model's order."""
     return tuple(key for key in FIELDS if getattr(old, key) != getattr(new, key))
 
 
 def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
-    """Raise WideningError where a policy that came from elsewhere allows more than ``old``."""
+    """Raise WideningError if ``new`` allows more than ``old``. ``file`` is named in the error."""
     for key in FIELDS:
         if why := wider(key, old, new):
             raise WideningError(why, file=file, key=key, remedy=_REMEDY)
 
 
 def _unfolded(changes: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the changes, those in the table ``add`` as ``add.KEY``."""
+    """Return the changes by key; a key in the table ``add`` becomes ``add.KEY``."""
     added = changes.get(ADD)
     if not isinstance(added, Mapping):
         return list(changes.items())
-    own = [(key, value) for key, value in changes.items() if key != ADD]
-    return [*own, *((f"{ADD}.{key}", value) for key, value in added.items())]
+    others = [(key, value) for key, value in changes.items() if key != ADD]
+    return [*others, *((f"{ADD}.{key}", value) for key, value in added.items())]
 
 
 def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, Any]:
-    """Return a field's new value by its name, checked for its type and with paths expanded."""
+    """Return a field's name and new value, of the right type and with expanded paths.
+
+    Raises PolicyError, WideningError.
+    """
     field = key.removeprefix(f"{ADD}.")
     if field not in FIELDS:
         remedy = closest(field, FIELDS, what="keys")
@@ -288,7 +308,7 @@ def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, An
 def _kept_tables(
     policy: Policy, key: str, names: Sequence[Any], places: Places
 ) -> dict[str, dict[str, Any]]:
-    """Return those of a field's tables that are named."""
+    """Return the named tables of a field: a cell gives the names of those that stay."""
     before = policy.as_dict()[key]
     more = next((name for name in names if not isinstance(name, str) or name not in before), None)
     if more is not None:
@@ -298,31 +318,36 @@ def _kept_tables(
 
 
 def _expanded(policy: Policy, key: str, entries: Sequence[str], places: Places) -> tuple[str, ...]:
-    """Return paths expanded; of what no cell may see it is not told whether it is there."""
+    """Return expanded paths. Raises PolicyError for one that must exist and does not.
+
+    Paths that would widen the policy are refused before that, so that a cell does not learn
+    whether a path that it may not see exists.
+    """
     paths = [resolve(entry, key=key, places=places) for entry in entries]
-    foreseen = _named(paths)
-    if PATHS[key] and (why := wider(key, policy, policy.replace(**{key: foreseen}))):
-        raise _widening(key, foreseen, why, places)
+    resolved = _named(paths)
+    if PATHS[key] and (why := wider(key, policy, policy.replace(**{key: resolved}))):
+        raise _widening(key, resolved, why, places)
     if not places.here:
-        return foreseen
+        return resolved
     return _named(
         present(entry, path, key=key, places=places, must_exist=PATHS[key])
         for entry, path in zip(entries, paths, strict=True)
     )
 
 
-def _named(found: Iterable[str | None]) -> tuple[str, ...]:
-    # Where no kernel runs, what is in the scratch folder keeps its name; ".." leads out of it.
+def _named(paths: Iterable[str | None]) -> tuple[str, ...]:
+    """Return the paths that are not None, once each."""
+    # If no kernel runs, {scratch} stays as written, and ".." must not lead out of it.
     named = (
         os.path.normpath(path) if path.startswith(_SCRATCH) else path
-        for path in found
+        for path in paths
         if path is not None
     )
     return tuple(dict.fromkeys(named))
 
 
 def _consistent(old: Policy, new: Policy) -> Policy:
-    """Return the policy without what only made sense with what was taken away."""
+    """Return ``new`` without time limits of removed tools and bindings of removed modules."""
     gone = set(map(tool_name, old.tools)) - set(map(tool_name, new.tools))
     timeouts = {name: each for name, each in new.tool_timeouts.items() if name not in gone}
     bound = new.pre_imported

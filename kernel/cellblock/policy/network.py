@@ -1,6 +1,6 @@
-"""Hosts that a policy names: ``network_access``, ``ops.http.hosts``, keys' hosts, and whole URLs.
+"""Hosts in a policy: ``network_access``, ``ops.http.hosts``, hosts of credentials, and URLs.
 
-Each has one spelling. What another reader could take for something else (``127.1``,
+Each host has one spelling. One that another program could read differently (``127.1``,
 ``[::ffff:10.0.0.1]``) is refused, so that an entry means here what it means to its reviewer.
 """
 
@@ -21,9 +21,9 @@ from urllib.parse import SplitResult, urlsplit
 # There are no wildcards, ranges or schemes.
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: The one name whose addresses are known without asking (RFC 6761).
+#: The one name whose addresses are known without a look-up (RFC 6761).
 LOCALHOST: Final = "localhost"
-#: Its addresses, whatever a resolver says.
+#: The addresses of localhost, whatever a resolver says.
 LOOPBACK: Final = ("127.0.0.1", "::1")
 _EXAMPLE: Final = "Write host:port, as in example.org:443."
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
@@ -31,13 +31,13 @@ _MAX_PORT: Final = 65_535
 _LABEL: Final = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _MAX_NAME: Final = 253
-#: What some resolvers take for a number, and with it for an address (inet_aton(3)).
+#: Names that some resolvers read as a number, and so as an address (inet_aton(3)).
 _NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One entry. ``literal`` is the host where that is an address and no name."""
+    """An entry of ``network_access``. ``literal`` is the host if it is an address, not a name."""
 
     host: str
     port: int
@@ -49,15 +49,16 @@ class Address:
 
 
 class AddressError(ValueError):
-    """Text that is not an address: what is wrong with it, and what to do."""
+    """An entry is not a host and port: ``message`` says why, ``remedy`` what to do."""
 
     def __init__(self, message: str, remedy: str) -> None:
-        self.message, self.remedy = message, remedy
+        self.message = message
+        self.remedy = remedy
         super().__init__(message)
 
 
 def parse_address(entry: str) -> Address:
-    """Return what ``entry`` names. Raises AddressError."""
+    """Return the host and port of an entry. Raises AddressError."""
     if "*" in entry:
         remedy = "List each host: others may run hosts that it would let in."
         raise AddressError("a wildcard", remedy)
@@ -97,7 +98,7 @@ def _literal(text: str, port: str) -> IPAddress:
     if "%" in text or address.is_multicast or str(address) == "255.255.255.255":
         raise AddressError("not an address of one host", "Give one host's address.")
     if address.is_unspecified:
-        # To connect there is to connect to this machine (ip(7)).
+        # A connection to it goes to this machine (ip(7)).
         remedy = f"For this machine write 127.0.0.1:{port}."
         raise AddressError("not an address of one host", remedy)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -107,14 +108,15 @@ def _literal(text: str, port: str) -> IPAddress:
 
 # --- credentials.NAME.hosts: entries as in network_access -----------------------------------------
 
-#: A scheme, a canonical host and a port, as a URL of ``ops.http`` has them.
+#: The scheme, canonical host and port of a URL of ``ops.http``.
 Origin = tuple[str, str, int]
 
 
 def origins_of(entry: str) -> tuple[Origin, ...]:
-    """Return how the host that an entry names may be asked with a key. Raises AddressError.
+    """Return the origins that are sent a key, from an entry of a credential's hosts.
 
-    A key crosses no network in the clear. To this machine, by its very name, it goes without TLS.
+    That is by https only, so that a key does not cross a network in the clear; to this machine, if
+    the entry names it, also by http. Raises AddressError.
     """
     address = parse_address(entry)
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -125,12 +127,12 @@ def origins_of(entry: str) -> tuple[Origin, ...]:
 # --- ops.http.hosts -------------------------------------------------------------------------------
 #
 #     entry  = [ scheme "://" ] who [ ":" port ]
-#     scheme = "http" | "https"                       https where it is left out
+#     scheme = "http" | "https"                       by default https
 #     who    = "*" | [ "*." ] name | ipv4 | "[" ipv6 "]"
-#     port   = 1 .. 65535                             the scheme's own where it is left out
+#     port   = 1 .. 65535                             by default the scheme's
 #
-# A name has letters, digits, "-" and "_": one of another script is written in its ASCII form
-# (xn--…). What ends in a number is an address, in the one spelling that RFC 3986 knows for it.
+# A name has letters, digits, "-" and "_"; one of another script is written in its ASCII form
+# (xn--…). A host that ends in a number is an address, which must be spelled as in RFC 3986.
 
 PORTS: Final = {"http": 80, "https": 443}
 _ENTRY: Final = re.compile(
@@ -140,9 +142,9 @@ _ENTRY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The hosts that an entry admits: ``host``, canonical, or all ``beneath`` it.
+    """The hosts that an entry admits: the canonical ``host``, or all ``beneath`` it.
 
-    An empty ``host`` with ``beneath`` stands for every host.
+    With ``beneath``, an empty ``host`` admits every host.
     """
 
     scheme: str
@@ -151,7 +153,7 @@ class Entry:
     beneath: bool = False
 
     def admits(self, scheme: str, host: str, port: int) -> bool:
-        """Whether a canonical host may be asked in this way."""
+        """Return whether the entry admits a canonical host with this scheme and port."""
         if (scheme, port) != (self.scheme, self.port):
             return False
         if not self.beneath:
@@ -162,12 +164,13 @@ class Entry:
 
 
 def parse_host(entry: str) -> Entry:
-    """Return what an entry of a policy means. Raises ValueError that says what is wrong."""
-    found = _ENTRY.fullmatch(entry)
-    if found is None:
+    """Return an entry of ``ops.http.hosts``. Raises ValueError, whose text says what is wrong."""
+    match = _ENTRY.fullmatch(entry)
+    if match is None:
         raise ValueError("not a host")
-    scheme = found["scheme"] or "https"
-    who, port = found["who"], int(found["port"] or PORTS[scheme])
+    scheme = match["scheme"] or "https"
+    who = match["who"]
+    port = int(match["port"] or PORTS[scheme])
     if not 0 < port <= _MAX_PORT:
         raise ValueError("no such port")
     if who == "*":
@@ -180,7 +183,7 @@ def parse_host(entry: str) -> Entry:
 
 
 def canonical_host(host: str) -> str:
-    """Return a host in the one spelling that is compared. Raises ValueError."""
+    """Return a host in its canonical form, for comparisons. Raises ValueError."""
     if host.startswith("[") and host.endswith("]"):
         address = ipaddress.IPv6Address(host[1:-1])
         if address.scope_id is not None:
@@ -195,7 +198,7 @@ def canonical_host(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Whether a canonical host is an address, not a name."""
+    """Return whether a canonical host is an address, not a name."""
     return host.startswith("[") or host.rpartition(".")[2].isdecimal()
 
 
@@ -203,7 +206,7 @@ def is_address(host: str) -> bool:
 
 
 def split_url(text: str) -> SplitResult | None:
-    """Return a URL in its parts, or None if it is not one of http or https."""
+    """Return the parts of a URL of http or https; None for any other text."""
     try:
         url = urlsplit(text)
         _ = url.port
@@ -214,12 +217,12 @@ def split_url(text: str) -> SplitResult | None:
 
 
 def may_hold_secret(url: SplitResult) -> bool:
-    """Whether a URL says more than where something is: a user, a password, a query."""
+    """Return whether a URL has parts that may be a secret: a user, a password, a query."""
     return "@" in url.netloc or bool(url.query or url.fragment)
 
 
 def loopback_ports(network_access: bool | tuple[str, ...]) -> frozenset[int]:
-    """Return the ports of a list's entries that are this machine at 127.0.0.1 or ::1."""
+    """Return the ports of the entries for localhost, 127.0.0.1 and ::1."""
     if isinstance(network_access, bool):
         return frozenset()
     listed = map(parse_address, network_access)
@@ -227,7 +230,7 @@ def loopback_ports(network_access: bool | tuple[str, ...]) -> frozenset[int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its very name."""
+    """Return whether a host is localhost or an address of the loopback; nothing is looked up."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""The host's operations that cells may call: ``[ops.read_file]`` and its like in a policy's file.
+"""The policy's sections ``[ops.…]``, for the host's operations that cells may call.
 
-A table grants its operation, and nothing else does. The docstring below a field is its
-documentation of record, as in ``model``, which imports this for policies that grant any.
+Only a table grants its operation. The docstring below a field is its documentation for users, as in
+``model``, which imports this module for policies that grant an operation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 Names = tuple[str, ...]
-#: Of what crosses in one call: a frame has to hold it.
+#: Bytes that one call sends or returns: they must fit into a frame.
 Crossing = Annotated[int, Range(1, 16 * MIB)]
 Entries = Annotated[int, Range(1, 50_000)]
 Hops = Annotated[int, Range(0, 20)]
@@ -131,14 +131,14 @@ class Install(Table):
     """Seconds that a call may take, what is needed included."""
 
     def store(self) -> str:
-        """Return the folder of what this index and list have installed, for this interpreter.
+        """Return the folder of the packages from this index and list, for this interpreter.
 
-        Guests read ``lib`` in it, and nothing beside that. It is there before a guest is confined,
-        since no right can be added later; what is installed appears in it.
+        Guests may read the folder ``lib`` in it, and nothing else. It must exist before a guest is
+        confined, since no right can be added later; packages that are installed appear in it.
         """
         interpreter = [sys.implementation.cache_tag, sysconfig.get_platform(), sys.abiflags]
-        named = json.dumps([self.index, sorted(self.allow), interpreter])
-        return f"{package_folder()}/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+        identity = json.dumps([self.index, sorted(self.allow), interpreter])
+        return f"{package_folder()}/{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +162,8 @@ class Operations(Table):
 
     @classmethod
     def of_values(cls, values: Mapping[str, Mapping[str, Any]]) -> Operations:
-        """Return the section of a file's values as they are: nothing is checked."""
-        return cls(**{name: OPERATIONS[name](**frozen(own)) for name, own in values.items()})
+        """Return the section with a file's values, unchecked."""
+        return cls(**{name: OPERATIONS[name](**frozen(table)) for name, table in values.items()})
 
     def granted(self) -> tuple[str, ...]:
         """Return the names of the operations that cells may call, without ``ops.``."""
@@ -174,11 +174,11 @@ class Operations(Table):
 
     def with_roots(self) -> dict[str, ReadFile | WriteFile | ListDir]:
         """Return the tables that have roots, by the operation's name."""
-        found = ((name, getattr(self, name)) for name in WITH_ROOTS)
-        return {name: one for name, one in found if one is not None}
+        tables = ((name, getattr(self, name)) for name in WITH_ROOTS)
+        return {name: table for name, table in tables if table is not None}
 
     def with_paths(self, path: Callable[[str, str], str | None]) -> Operations:
-        """Return the section with its paths as ``path(entry, key)`` has them; None drops one."""
+        """Return the section with each path replaced by ``path(entry, key)``; None removes it."""
         changed: dict[str, Any] = {}
         for name, table in self.with_roots().items():
             found = (path(entry, f"ops.{name}.roots") for entry in table.roots)
@@ -190,7 +190,7 @@ class Operations(Table):
         return dataclasses.replace(self, **changed)
 
 
-#: Each operation's table, in the order in which they are shown.
+#: The table of each operation, in the order in which they are shown.
 OPERATIONS: Final[dict[str, type]] = {
     "read_file": ReadFile,
     "write_file": WriteFile,
@@ -207,44 +207,48 @@ _MAX_REQUIREMENT: Final = 200
 
 
 def parse_requirement(text: str) -> Requirement:
-    """Return ``name[extra] <3``, checked: no address, no file, no condition. Raises ValueError."""
+    """Return a requirement such as ``name[extra] <3``.
+
+    Raises ValueError for one that is malformed, names an address or file, or has a condition.
+    """
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - 15 ms
 
     if len(text) > _MAX_REQUIREMENT or not text.isprintable():
         raise ValueError("not the name of a package")
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         raise ValueError("not the name of a package") from None
-    if found.url is not None:
+    if requirement.url is not None:
         raise ValueError("an address: packages come from the policy's index")
-    if found.marker is not None:
+    if requirement.marker is not None:
         raise ValueError("a condition")
-    return found
+    return requirement
 
 
 def canonical_package(name: str) -> str:
-    """Return a package's name in the one spelling that is compared (PEP 503)."""
+    """Return a package's name in its normal form, for comparisons (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def find_uv() -> str | None:
-    """Return uv's path: the one that was installed with this interpreter, or the first on PATH.
+    """Return the path of uv: beside this interpreter, or on PATH; None without one.
 
-    A kernel is often started without its environment's folder on PATH.
+    It is looked up beside the interpreter, since a kernel is often started without its
+    environment's folder on PATH.
     """
     beside = str(Path(sys.executable).parent)
     return shutil.which("uv", path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
 
 
 def has_pip() -> bool:
-    """Whether this interpreter has pip, which unpacks wheels where there is no uv."""
+    """Return whether this interpreter has pip, which unpacks wheels if there is no uv."""
     return importlib.util.find_spec("pip") is not None
 
 
-# --- what types can't say -------------------------------------------------------------------------
+# --- checks that types can't express --------------------------------------------------------------
 
-#: A key, what is wrong with it, its value or None, and what to do.
+#: A key, what is wrong with it, its value or None, and the remedy.
 Problem = tuple[str, str, object, str]
 _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+")
@@ -253,8 +257,9 @@ _PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)+")
 def operation_problems(
     section: Operations, packages: Names, *, here: bool = True
 ) -> Iterator[Problem]:
-    """Yield what is wrong with grants and ``packages``; ``here``: cells run on this machine."""
-    http, install = section.http, section.install
+    """Yield problems with operations and ``packages``. ``here``: cells run on this machine."""
+    http = section.http
+    install = section.install
     if here and http is not None and importlib.util.find_spec("httpcore") is None:
         remedy = "pip install 'cellblock[http]' where the kernel runs."
         yield "ops.http", "httpcore is not installed", None, remedy
@@ -318,7 +323,7 @@ def _install_problems(table: Install) -> Iterator[Problem]:
 
 
 def _package_name(entry: str) -> tuple[str, str]:
-    """Return the canonical name of what an entry asks for, or none and what is wrong."""
+    """Return the canonical name of an entry's package and "", or "" and what is wrong."""
     try:
         return canonical_package(parse_requirement(entry).name), ""
     except ValueError as exc:

@@ -5,20 +5,22 @@ Grammar of an entry::
     entry       = [ placeholder | "~" ] text [ "?" ] | pattern
     placeholder = "{project}" | "{checkout}" | "{scratch}"
 
-A relative entry is relative to the policy file's folder. A trailing ``?`` drops the entry when
-it does not exist. A pattern may stand where paths are denied:
-names under which projects keep secrets, which reading leaves out and no session keeps.
+A relative entry begins at the policy file's folder. An entry with a trailing ``?`` is dropped if it
+does not exist.
 
-Links are resolved once, in ``resolve``: what is decided and shown is what is enforced. Cells may
-put a link in a folder's place after that. So the path that came of it is never resolved again: it
-is opened by ``descriptors.open_unlinked``, to which a link is something missing (promise P13).
+Links are resolved once, in ``resolve``, so that the path which is judged and shown is the one that
+is enforced. Cells may replace a folder by a link after that. So a resolved path is never resolved
+again: it is opened by ``descriptors.open_unlinked``, to which a link is something missing (promise
+P13).
 
-An entry of ``read_deny_paths`` that begins with ``**/`` is a pattern: what has this name is not
-readable, wherever it lies beneath a root that the policy reads. A policy that names such a file
-itself, as a root, says otherwise. ``@secrets`` stands for all of ``SECRET_NAMES``.
+An entry of ``read_deny_paths`` that begins with ``**/`` is a pattern. A file of this name is not
+readable, wherever it is beneath a root that the policy reads, unless the policy names it as a root
+itself. ``@secrets`` stands for all of ``SECRET_NAMES``: names under which projects keep secrets,
+which no session keeps either.
 
-Where it lies is looked up when a session begins (``find_secret_files``). Beneath a layer, names
-that are missing in the notebook's folder and above are hidden beforehand (``backends.layers``).
+Files that match patterns are found when a session begins (``find_secret_files``). Beneath a layer,
+names that do not exist yet in the notebook's folder and above it are hidden, too
+(``backends.layers``).
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Policy
 
 
-#: What a pattern begins with.
+#: The start of a pattern.
 ANYWHERE: Final = "**/"
 GROUP: Final = "@secrets"
-#: A name, or several in a row; wildcards as in fnmatch.
+#: The name of a file or folder, or several joined by "/", with the wildcards of fnmatch.
 SECRET_NAMES: Final = {
     ".aws": "keys of Amazon's cloud",
     ".azure": "tokens of Microsoft's cloud",
@@ -87,18 +89,18 @@ SECRET_NAMES: Final = {
 }
 SECRETS: Final = tuple(f"{ANYWHERE}{name}" for name in SECRET_NAMES)
 
-#: Entries that ``find_secret_files`` looks at: they take about 50 ms.
+#: Entries that ``find_secret_files`` looks at, which takes about 50 ms.
 MOST_ENTRIES: Final = 20_000
-#: Folders in which nobody keeps secrets of a project: what others made.
-_PASSED_OVER: Final = frozenset({".git", "__pycache__", "node_modules", "site-packages"})
-#: What makes a folder a virtual environment; one may be called ``.env``.
+#: Folders that aren't searched: programs fill them, and nobody keeps a project's secrets there.
+_NOT_SEARCHED: Final = frozenset({".git", "__pycache__", "node_modules", "site-packages"})
+#: The file that makes a folder a virtual environment, which may be called ``.env``.
 _ENVIRONMENT: Final = "pyvenv.cfg"
 
 
 def expand_group(entries: Iterable[str]) -> list[str]:
-    """Return entries of a list of paths with ``@secrets`` replaced, once each."""
-    found = chain.from_iterable(SECRETS if entry == GROUP else (entry,) for entry in entries)
-    return list(dict.fromkeys(found))
+    """Return a list's entries, once each, with ``@secrets`` replaced by its patterns."""
+    expanded = chain.from_iterable(SECRETS if entry == GROUP else (entry,) for entry in entries)
+    return list(dict.fromkeys(expanded))
 
 
 def is_pattern(entry: str) -> bool:
@@ -107,7 +109,7 @@ def is_pattern(entry: str) -> bool:
 
 
 def pattern_problem(entry: str) -> str:
-    """Return what is wrong with a pattern; empty where it means something."""
+    """Return what is wrong with a pattern; empty if it is valid."""
     parts = entry.removeprefix(ANYWHERE).split("/")
     if not all(parts) or not {".", "..", "**"}.isdisjoint(parts):
         return "not a name that may lie anywhere"
@@ -115,12 +117,12 @@ def pattern_problem(entry: str) -> str:
 
 
 def pattern_of(path: str, patterns: Iterable[str]) -> str:
-    """Return the pattern by which ``path``, beneath a root, is not readable; empty if none.
+    """Return the pattern that denies ``path``, which is relative to a root; empty if none does.
 
-    A path in a folder of such a name is not readable either.
+    A pattern that matches a folder denies all paths in it.
     """
     parts, patterns = path.split("/"), tuple(patterns)
-    if not any(map(_beginning(patterns).fullmatch, parts)):  # mostly so: 4 µs instead of 70
+    if not any(map(_beginning(patterns).fullmatch, parts)):  # most paths: 4 µs instead of 70
         return ""
     for pattern in filter(is_pattern, patterns):
         names = pattern.removeprefix(ANYWHERE).split("/")
@@ -132,19 +134,19 @@ def pattern_of(path: str, patterns: Iterable[str]) -> str:
 
 @functools.cache
 def _beginning(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """Return what matches the first name of each pattern, compiled once for a policy's."""
-    names = (one.removeprefix(ANYWHERE).split("/")[0] for one in patterns if is_pattern(one))
+    """Return an expression for the first names of all patterns, compiled once for each policy."""
+    names = (each.removeprefix(ANYWHERE).split("/")[0] for each in patterns if is_pattern(each))
     return re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
 
 
 def pattern_beneath(path: str, roots: Iterable[str], patterns: Iterable[str]) -> str:
-    """Return what ``pattern_of`` says of a path, by its name beneath the root that is nearest."""
+    """Return the pattern that denies a path beneath the nearest of ``roots``; empty if none."""
     around = [root for root in roots if f"{path}/".startswith(f"{root.rstrip('/')}/")]
     return pattern_of(path.removeprefix(max(around, key=len, default=path)).strip("/"), patterns)
 
 
 def names_without_wildcards(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of those patterns that name one file each."""
+    """Return the names of the patterns that have no wildcards."""
     names = (pattern.removeprefix(ANYWHERE) for pattern in patterns if is_pattern(pattern))
     return tuple(name for name in names if not glob.has_magic(name))
 
@@ -152,23 +154,25 @@ def names_without_wildcards(patterns: Iterable[str]) -> tuple[str, ...]:
 def find_secret_files(
     roots: Sequence[str], patterns: Sequence[str], *, filled: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], bool]:
-    """Return what lies beneath ``roots`` under such names, and whether all of them was looked at.
+    """Return the files beneath ``roots`` that patterns match, and whether all were looked at.
 
-    Outer folders come first, and folders that cells may have ``filled`` after all others: else
-    cells decide what is not looked at. No link is followed, nor one returned: where it leads has a
-    name of its own. Left out is what a root is or lies in, and what is a virtual environment.
+    Outer folders are searched first, and folders that cells may have ``filled`` after all others:
+    otherwise cells could use up ``MOST_ENTRIES``, and so choose what is not looked at. Links are
+    neither followed nor returned, since their targets have names of their own. A path that is a
+    root, or contains one, is left out, and so are virtual environments.
     """
     names = [pattern.removeprefix(ANYWHERE) for pattern in patterns if is_pattern(pattern)]
     single = re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
     inner = [name.partition("/") for name in names if "/" in name]
-    # At the top of a root by name: a folder may have more entries than are looked at.
+    # Names at the top of a root are looked up one by one, since the root may have more entries than
+    # are looked at.
     tops = (
         f"{root.rstrip('/')}/{name}" for root in roots for name in names_without_wildcards(patterns)
     )
     found, left = list(filter(os.path.lexists, tops)), MOST_ENTRIES
-    begin = [os.path.normpath(root) for root in roots if names]
-    later = deque(root for root in begin if any(within(root, folder) for folder in filled))
-    folders = deque(root for root in begin if root not in later)
+    starts = [os.path.normpath(root) for root in roots if names]
+    later = deque(root for root in starts if any(within(root, folder) for folder in filled))
+    folders = deque(root for root in starts if root not in later)
     while (folders or later) and left > 0:
         for entry in entries_of((folders or later).popleft(), left + 1):
             left -= 1
@@ -181,7 +185,7 @@ def find_secret_files(
                 beneath = list(islice(_matching_beneath(entry, inner), max(0, left)))
                 left -= len(beneath)
                 found += beneath
-                if entry.name in _PASSED_OVER:
+                if entry.name in _NOT_SEARCHED:
                     continue
                 if entry.path not in filled:
                     folders.append(entry.path)
@@ -200,7 +204,7 @@ def find_secret_files(
 def _matching_beneath(
     entry: os.DirEntry[str], patterns: Iterable[tuple[str, str, str]]
 ) -> Iterator[str]:
-    """Yield what lies in a folder under a name of two parts or more."""
+    """Yield the files in a folder that patterns of two or more names match."""
     for first, _, rest in patterns:
         if fnmatch.fnmatchcase(entry.name, first):
             for name in glob.iglob(rest, root_dir=entry.path, include_hidden=True):
@@ -208,7 +212,7 @@ def _matching_beneath(
 
 
 def entries_of(folder: str, most: int | None = None) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, ``most`` of it, by name; nothing of what we can't list."""
+    """Return up to ``most`` entries of a folder, sorted by name; none if it can't be listed."""
     try:
         with os.scandir(folder) as entries:
             return sorted(islice(entries, most), key=lambda entry: entry.name)
@@ -216,23 +220,25 @@ def entries_of(folder: str, most: int | None = None) -> list[os.DirEntry[str]]:
         return []
 
 
-#: What an entry begins with that stays as written where no kernel runs.
+#: The start of entries that stay as written if no kernel runs.
 _SCRATCH: Final = "{scratch}"
-#: What entries begin with that name a folder of the project.
+#: The starts of entries in the project.
 _OF_PROJECT: Final = ("{project}", "{checkout}")
 _PROJECT: Final = re.compile(r"^\{(?:project|checkout)\}")
 #: The field that may have patterns.
 _DENIED: Final = "read_deny_paths"
-#: What makes a pattern of a path.
+#: The characters that make an artifact's path a glob pattern.
 _WILD: Final = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What the placeholders stand for; ``scratch`` is None where no kernel runs.
+    """The places that entries of one policy file are resolved with.
 
-    Where nothing is to run ``here``, neither folders nor packages need be. Without a project cells
-    have no folder but ``scratch``, and ``project`` is where the host puts what is its own.
+    ``file`` is named in errors. Relative entries begin at ``folder``. ``project`` and ``scratch``
+    stand for the placeholders; ``scratch`` is None if no kernel runs. Unless cells will run
+    ``here``, folders and packages need not exist. Without a project (``has_project``), cells have
+    no folder but ``scratch``, and ``project`` is only used for the host's own files.
     """
 
     file: str
@@ -243,12 +249,12 @@ class Places:
     has_project: bool = True
 
     def error(self, message: str, key: str, entry: str, remedy: str) -> PolicyError:
-        """Return what is wrong with an entry of the file."""
+        """Return the error for an entry of the file."""
         return PolicyError(message, file=self.file, key=key, value=repr(entry), remedy=remedy)
 
 
 def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | None:
-    """Return the entry as an absolute path, or None for an optional one that is not there.
+    """Return an entry as an absolute path, or None for an optional one that does not exist.
 
     Raises PolicyError as ``resolve`` and ``present`` do.
     """
@@ -257,10 +263,10 @@ def expand(entry: str, *, key: str, places: Places, must_exist: bool) -> str | N
 
 
 def resolve(entry: str, *, key: str, places: Places) -> str:
-    """Return the entry as an absolute path without links: the only time that they are followed.
+    """Return an entry as an absolute path without links. This is the only place that follows them.
 
-    A pattern stays as written, and without a scratch folder an entry that names it.
-    Raises PolicyError for an unknown placeholder or user.
+    A pattern stays as written, and so does ``{scratch}`` if there is no scratch folder. Raises
+    PolicyError for an unknown placeholder or user.
     """
     if entry.startswith("@") and key.endswith(_DENIED):
         remedy = f"Write {GROUP}, or ./{entry} for a file."
@@ -276,10 +282,10 @@ def resolve(entry: str, *, key: str, places: Places) -> str:
 
 
 def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool) -> str | None:
-    """Return the path that ``entry`` was resolved to, or None for an optional one not there.
+    """Return the path that ``entry`` was resolved to, or None if it is optional and missing.
 
-    Raises PolicyError for a path that has to exist and does not, and for one that can't be
-    granted: it is no file or folder, can't be read, or a link in the project leads out of it.
+    Raises PolicyError if the path must exist and does not, or if it must exist and can't be
+    granted: it is not a file or folder, can't be read, or a link in the project leads out of it.
     """
     if path.startswith(_SCRATCH) or is_pattern(path):
         return path
@@ -297,10 +303,10 @@ def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool
 
 
 def expand_pattern(entry: str, *, key: str, places: Places) -> str:
-    """Return a glob pattern, absolute where it begins with a placeholder, ``~`` or ``/``.
+    """Return a glob pattern, absolute if it begins with a placeholder, ``~`` or ``/``.
 
-    Any other is relative to the folder that cells run in, which is not known here. What stands
-    before its first wildcard has its links resolved. Raises PolicyError as ``expand``.
+    Any other is relative to the folder that cells run in, which is not known here. Links before its
+    first wildcard are resolved. Raises PolicyError as ``expand`` does.
     """
     text = _home(_placed(entry, key, places), key, places)
     if not text.startswith("/"):
@@ -312,10 +318,11 @@ def expand_pattern(entry: str, *, key: str, places: Places) -> str:
 
 
 def expand_own(entry: str, *, key: str, places: Places) -> str:
-    """Return a folder or file of the host's own, which need not exist, as an absolute path.
+    """Return the entry of a host's own folder or file, which need not exist, as an absolute path.
 
-    ``{cache}``, ``{data}`` and ``{shipped}`` are understood here and nowhere else. A link at the
-    path's end is left to be refused by whoever opens it. Raises PolicyError as ``expand``.
+    Only here may entries begin with ``{cache}``, ``{data}`` or ``{shipped}``. A link at the path's
+    end is not resolved, so that it is refused when the path is opened. Raises PolicyError as
+    ``expand`` does.
     """
     head, brace, tail = entry.partition("}")
     folder = _OWN.get(head + brace)
@@ -331,7 +338,7 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
     return path
 
 
-#: Where the host keeps what is its own; only the host's own folders may be there.
+#: The placeholders for the host's own folders, for entries of its own files only.
 _OWN: Final[dict[str, Callable[[], str]]] = {
     "{data}": data_folder,
     "{shipped}": shipped_folder,
@@ -340,6 +347,7 @@ _OWN: Final[dict[str, Callable[[], str]]] = {
 
 
 def _check_grantable(entry: str, path: str, mode: int, *, key: str, places: Places) -> None:
+    """Raise PolicyError for an existing path that can't be granted to cells."""
     if _led_out(entry, path, places):
         what = f"a link leads out of the project folder, to {path}"
         remedy = "Put a folder in the link's place, or name where it leads in a policy of your own."
@@ -355,7 +363,10 @@ def _check_grantable(entry: str, path: str, mode: int, *, key: str, places: Plac
 
 
 def _led_out(entry: str, path: str, places: Places) -> bool:
-    """Whether whoever made the project, not the operator, chose where ``entry`` is."""
+    """Return whether a link leads an entry in the project out of the project.
+
+    Then the author of the project would choose what is granted, and not the operator.
+    """
     name, _, tail = entry.removesuffix("?").partition("}")
     if name not in ("{project", "{checkout"):
         return False
@@ -371,6 +382,7 @@ def within(path: str, folder: str) -> bool:
 
 
 def _placed(text: str, key: str, places: Places) -> str:
+    """Return an entry with its placeholder replaced. Raises PolicyError for an unknown one."""
     if not text.startswith("{"):
         return text
     head, _, tail = text.partition("}")
@@ -384,7 +396,7 @@ def _placed(text: str, key: str, places: Places) -> str:
     return text if folder is None else str(folder) + tail
 
 
-#: Files that lie at the top of a project.
+#: Files at the top of a project.
 _OF_A_PROJECT: Final = (
     "LICENSE", "LICENSE.md", "LICENSE.txt", "environment.yml", "pyproject.toml",
     "requirements.txt", "setup.py",
@@ -392,12 +404,13 @@ _OF_A_PROJECT: Final = (
 
 
 def checkout(project: Path) -> Path:
-    """Return the nearest folder at or above ``project`` that holds ``.git``.
+    """Return the nearest folder at or above ``project`` that contains ``.git``.
 
-    Without one, as in what was unpacked from an archive, the nearest that holds a project's own
-    files, else ``project``. Never the home folder, nor one that it lies in. Whoever could put such
-    a file above the project would choose what is read, so it counts only where none but the user,
-    root and the project's owner could (as for git since CVE-2022-24765).
+    Without one, as in a project that was unpacked from an archive, return the nearest folder that
+    contains one of a project's usual files, and otherwise ``project``. It is never the home folder
+    or a folder above that. Somebody who can put such a file above the project would choose what is
+    readable, so a file counts only if nobody but the user, root and the project's owner could have
+    put it there (as git does since CVE-2022-24765).
     """
     project = Path(os.path.realpath(project))
     folders = (project, *project.parents)
@@ -410,31 +423,32 @@ def checkout(project: Path) -> Path:
 
 
 def _holds_a_home(folder: str) -> bool:
-    """Whether a home folder of the user's is this or lies in it: that of HOME, and the real one."""
+    """Return whether a folder is or contains the home folder of HOME, or the user's real one."""
     homes = [os.path.expanduser("~"), *_real_home()]
-    # That of users without one is / or does not exist.
+    # A user without a home folder has / or one that does not exist.
     real = {os.path.realpath(home) for home in homes if os.path.isdir(home)} - {"/"}
     return any(within(home, folder) for home in real)
 
 
 def _real_home() -> Iterable[str]:
-    """Return the home folder that the system has of the user, whatever HOME says, if it has one."""
+    """Return the user's home folder from the system, whatever HOME says; empty without one."""
     with contextlib.suppress(KeyError):
         return (pwd.getpwuid(os.getuid()).pw_dir,)
     return ()
 
 
 def _is_trusted(marker: Path, project: Path) -> bool:
-    """Whether a file is there, and nobody put it there who may not choose what is read."""
+    """Return whether a file exists, and only the user, root or the project's owner put it there."""
     try:
-        marked, folder, owner = marker.lstat(), marker.parent.stat(), project.stat().st_uid
+        status, folder, owner = marker.lstat(), marker.parent.stat(), project.stat().st_uid
     except OSError:
         return False
     shut = marker.parent == project or not folder.st_mode & stat.S_IWOTH
-    return shut and {marked.st_uid, folder.st_uid} <= {os.geteuid(), 0, owner}
+    return shut and {status.st_uid, folder.st_uid} <= {os.geteuid(), 0, owner}
 
 
 def _home(text: str, key: str, places: Places) -> str:
+    """Return an entry with ``~`` replaced. Raises PolicyError for an unknown user."""
     path = os.path.expanduser(text)
     if text and not path.startswith("~") and "\0" not in path:
         return path
@@ -446,10 +460,10 @@ def _home(text: str, key: str, places: Places) -> str:
     raise places.error(what, key, text, remedy)
 
 
-# --- links that a name leads through --------------------------------------------------------------
+# --- links that a path leads through --------------------------------------------------------------
 #
-# Where only roots are shown, these links have to be made again. And whoever may write where a link
-# stands decides what its name means, so such a name is as good as written to.
+# A backend that shows guests only the roots must make these links again. And if cells can write to
+# the folder of a link, they decide where the path leads, as if they could write to the file itself.
 
 #: Links that a path may lead through (path_resolution(7)).
 _MAX_LINKS: Final = 40
@@ -461,8 +475,9 @@ def parts(path: str) -> tuple[str, ...]:
 
 
 def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield every link that one of ``names`` leads through, and what it says; once each."""
-    seen, folders = set[str](), set[str]()
+    """Yield each link that one of the paths leads through, and its target; once each."""
+    seen = set[str]()
+    folders = set[str]()
     for name in names:
         if name.startswith("/"):
             found = follow(name, folders)[1]
@@ -471,15 +486,15 @@ def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, str]]:
-    """Return where an absolute name leads, and the links on the way with what each says.
+    """Return where an absolute path leads, and the target of each link on the way.
 
-    ``folders`` are known to be no links; what else is none is added.
+    ``folders`` are paths that are known not to be links; others that are found not to be are added.
     """
     folders = set() if folders is None else folders
     found = dict[str, str]()
     left, at, most = list(reversed(parts(name))), "/", _MAX_LINKS
     above, _, last = name.rpartition("/")
-    if above in folders:  # most names are beside others
+    if above in folders:  # most paths are in a folder that was followed before
         left, at = [last], above
     while left and most:
         part = left.pop()
@@ -495,10 +510,11 @@ def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, s
 
 
 def open_named(name: str | os.PathLike[str], written: Iterable[str], flags: int) -> int:
-    """Return a descriptor of what the user's program names, which may lead through links.
+    """Open a path that the user's program names, which may lead through links.
 
-    Not through one in a folder that is ``written`` to: cells could have put it there, to what they
-    can't reach themselves. Raises OSError: ELOOP for such a link, or one that comes meanwhile.
+    A link in a folder that cells have ``written`` to is refused: a cell could have put it there, to
+    lead the program to a file that cells can't reach. Raises OSError: ELOOP for such a link, and
+    for one that is put in the way meanwhile.
     """
     path = os.path.join(os.getcwd(), name)
     end, passed = follow(path)
@@ -512,11 +528,11 @@ def open_named(name: str | os.PathLike[str], written: Iterable[str], flags: int)
 
 
 def expand_paths(policy: Policy, places: Places) -> Policy:
-    """Return a policy with its paths made real. Raises PolicyError for all that can't be."""
+    """Return a policy with its paths expanded. Raises PolicyError with all that can't be."""
     wrong = list[PolicyError]()
 
-    def made_real(entry: str, key: str, expand: Callable[..., str | None]) -> str | None:
-        """Return a path; None for one that is optional, or wrong."""
+    def expanded(entry: str, key: str, expand: Callable[..., str | None]) -> str | None:
+        """Return a path; None if it is optional and missing, or wrong."""
         try:
             return expand(entry, key=key, places=places)
         except PolicyError as error:
@@ -524,23 +540,24 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
             return None
 
     def own(key: str, entry: str) -> str:
-        return made_real(entry, key, expand_own) or entry
+        return expanded(entry, key, expand_own) or entry
 
     def of_operation(entry: str, key: str) -> str | None:
-        return made_real(entry, key, _of_operation)
+        return expanded(entry, key, _of_operation)
 
     paths: dict[str, Any] = {}
     for key, must_exist in PATHS.items():
         expand_one = functools.partial(expand, must_exist=must_exist)
         entries = _written_paths(policy, key, places)
-        found = (made_real(entry, key, expand_one) for entry in entries)
+        found = (expanded(entry, key, expand_one) for entry in entries)
         paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
-    if policy.artifact_export_paths:  # else nothing is put there, and no policy differs by it
+    # Without exports the folder of artifacts isn't used, and two policies don't differ by it.
+    if policy.artifact_export_paths:
         key = "artifact_export_paths"
         written = getattr(policy, key)
         if not places.has_project:
             written = [_PROJECT.sub(_SCRATCH, entry) for entry in written]
-        patterns = (made_real(entry, key, expand_pattern) for entry in written)
+        patterns = (expanded(entry, key, expand_pattern) for entry in written)
         paths |= {
             key: tuple(path for path in patterns if path is not None),
             "artifact_folder": own("artifact_folder", policy.artifact_folder),
@@ -552,14 +569,18 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
         ops=policy.operations and policy.operations.with_paths(of_operation),
     )
     if wrong:
-        # What is the same for each entry, as where there is no home folder, is said once.
-        alike = {(one.key, one.message, one.remedy): one for one in reversed(wrong)}
+        # An error that is the same for each entry, such as a missing home folder, is shown once.
+        alike = {(error.key, error.message, error.remedy): error for error in reversed(wrong)}
         raise together([*alike.values()][::-1])
     return made
 
 
 def _written_paths(policy: Policy, key: str, places: Places) -> Iterator[str]:
-    """Yield a field's entries, with home's as they count where home lies in a project."""
+    """Yield the entries of a field that count here.
+
+    Without a project, those in the project do not. Denied paths at home count in both home folders,
+    and ``{checkout}`` doesn't grant a home folder.
+    """
     for written in getattr(policy, key):
         if not places.has_project and written.startswith(_OF_PROJECT):
             continue
@@ -570,7 +591,7 @@ def _written_paths(policy: Policy, key: str, places: Places) -> Iterator[str]:
 
 
 def _of_operation(entry: str, *, key: str, places: Places) -> str | None:
-    """Return a path that an operation of the host's has. Raises PolicyError as ``expand``."""
+    """Return a path of an operation. Raises PolicyError as ``expand`` does."""
     if not places.has_project and entry.startswith(_OF_PROJECT):
         raise places.error("there is no project", key, entry, "Name one: project=, --project.")
     if entry.startswith("{scratch}"):
@@ -580,14 +601,14 @@ def _of_operation(entry: str, *, key: str, places: Places) -> str | None:
 
 
 def _without_home(entry: str, project: Path, denied: Sequence[str]) -> Iterable[str]:
-    """Return ``{checkout}`` as the plain files of a notebook's folder where home lies in that."""
+    """Return an entry; ``{checkout}`` as the files of the project folder if home is in that."""
     if entry == "{checkout}" and _holds_a_home(os.path.realpath(project)):
         return _home_files(project, denied)
     return (entry,)
 
 
 def _in_both_homes(entry: str) -> Iterable[str]:
-    """Return what is denied in the home folder, in the real one too where HOME says another."""
+    """Return an entry of denied paths; one at home also for the real home, if HOME is another."""
     if not entry.startswith("~/"):
         return (entry,)
     real = (f"{home.rstrip('/')}{entry[1:]}" for home in _real_home() if os.path.isdir(home))
@@ -595,7 +616,7 @@ def _in_both_homes(entry: str) -> Iterable[str]:
 
 
 def _home_files(project: Path, denied: Sequence[str]) -> list[str]:
-    """Return the files in a folder that are not hidden, nor denied by their names."""
+    """Return the readable files in a folder that are not hidden and not denied by their names."""
     with os.scandir(os.path.realpath(project)) as found:
         return sorted(
             each.path
@@ -608,8 +629,9 @@ def _home_files(project: Path, denied: Sequence[str]) -> list[str]:
 
 
 def reads_home_files(policy: Policy, project: Path) -> bool:
-    """Whether a policy reads of the home folder what ``{checkout}`` stands for there."""
-    roots, confined = policy.filesystem_read_roots, policy.mode == "confined"
+    """Return whether a policy reads the files that ``{checkout}`` stands for in a home folder."""
+    roots = policy.filesystem_read_roots
+    confined = policy.mode == "confined"
     if not _holds_a_home(os.path.realpath(project)) or any(
         within(str(project), root) for root in roots
     ):
@@ -619,9 +641,9 @@ def reads_home_files(policy: Policy, project: Path) -> bool:
 
 
 def expand_paths_leniently(policy: Policy, places: Places) -> Policy:
-    """Return a policy with its paths as they would be here, for whoever runs nothing under it.
+    """Return a policy with its paths as they would be on this machine, if nothing runs under it.
 
-    None of them has to exist; one that means nothing here stays as it is written.
+    None of the paths must exist. An entry that can't be resolved here stays as it is written.
     """
 
     def path(entry: str, key: str) -> str:
@@ -645,13 +667,15 @@ def expand_paths_leniently(policy: Policy, places: Places) -> Policy:
 
 
 def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str, Any]:
-    """Return the fields of the host's own folders and files, each as ``own(key, entry)`` has it."""
-    approval, templates = policy.approval, policy.templates
-    # A key's file may be a link, as where Kubernetes mounts one. It is followed now, not again.
+    """Return the fields with the host's own paths, each replaced by ``own(key, entry)``."""
+    approval = policy.approval
+    templates = policy.templates
+    # The file of a credential may be a link, for example if Kubernetes mounts it. The link is
+    # followed here, and never again.
     credentials = {
-        name: dataclasses.replace(one, value=f"file:{os.path.realpath(own(field, path))}")
-        for name, one in policy.credentials.items()
-        for field, path in ((f"credentials.{name}.value", named_by(one.value, "file")),)
+        name: dataclasses.replace(credential, value=f"file:{os.path.realpath(own(field, path))}")
+        for name, credential in policy.credentials.items()
+        for field, path in ((f"credentials.{name}.value", named_by(credential.value, "file")),)
         if path
     }
     return {
@@ -668,12 +692,12 @@ def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str
 
 
 def without_scratch(policy: Policy, scratch: Path) -> Policy:
-    """Return a policy with ``{scratch}`` for one kernel's folder: its digest is every kernel's."""
+    """Return a policy with ``{scratch}`` for its kernel's folder: all kernels have one digest."""
     return _renamed(policy, str(scratch), "{scratch}")
 
 
 def with_scratch(policy: Policy, scratch: Path) -> Policy:
-    """Return what ``without_scratch`` made of a policy, in another kernel's folder."""
+    """Return a policy from ``without_scratch`` with this kernel's scratch folder."""
     return _renamed(policy, "{scratch}", str(scratch))
 
 
@@ -686,7 +710,7 @@ def _renamed(policy: Policy, old: str, new: str) -> Policy:
 
 
 def host_write_roots(policy: Policy) -> dict[str, tuple[str, ...]]:
-    """Return the folders that the host writes to for cells, by the fields that name them."""
+    """Return the folders that the host writes to for cells, by the names of their fields."""
     table = policy.operations.write_file if policy.operations is not None else None
     found = {} if table is None else {"ops.write_file.roots": table.roots}
     if policy.artifact_export_paths:
@@ -695,7 +719,7 @@ def host_write_roots(policy: Policy) -> dict[str, tuple[str, ...]]:
 
 
 def refuse_writable(path: Path, policy: Policy, spec: str) -> None:
-    """Refuse a policy whose own file its cells could rewrite for the next start."""
+    """Raise PolicyError if cells could rewrite the policy's own file for the next start."""
     own = (str(path.resolve()), *(link for link, _ in links([str(path.absolute())])))
     written = host_write_roots(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
     for key, root in ((key, root) for key, roots in written.items() for root in roots):

@@ -1,12 +1,12 @@
-"""What is said of a policy field in its row, beside its name, type, bounds, default and text.
+"""Rows: the properties of a policy field, besides its name, type, bounds, default and text.
 
-``model.Policy`` gives each field one row, with ``row``. Whatever goes through fields reads rows,
-and has no list of fields of its own: how a policy narrows and differs (``narrowing``, ``cellblock
-policy diff``), what backends declare and what a gap says (``backends``), the table of ``%policy``
-(``render.policy_card``), what ``cellblock learn`` writes, and the tables of the documentation.
+``model.Policy`` gives each field one row, by ``row``. Code that goes through all fields reads the
+rows, and has no list of fields of its own: narrowing and ``cellblock policy diff`` (``narrowing``),
+enforcement and the texts of gaps (``backends``), the table of ``%policy``
+(``render.policy_card``), the output of ``cellblock learn``, and the tables of the documentation.
 
-A row is data, so that a kernel starts without what reads it. It is a tuple for the same reason: a
-dataclass takes longer to define.
+A row is data, so that a kernel starts without importing the code that reads it. It is a tuple
+rather than a dataclass, which takes longer to define.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Way(Enum):
-    """How most fields narrow; the value says it for the documentation."""
+    """The ways in which most fields narrow. The value is the text in the documentation."""
 
     fewer = "fewer entries"
     fewer_tables = "fewer tables, each as it is"
@@ -37,35 +37,38 @@ class Way(Enum):
 
     @property
     def words(self) -> str:
-        """What is narrower."""
+        """The documentation's text about narrower values."""
         return self.value
 
 
 class Towards(NamedTuple):
-    """A word becomes one that comes later in ``order``."""
+    """The field narrows to a word that comes later in ``order``."""
 
     order: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """What is narrower."""
+        """The documentation's text about narrower values."""
         return f"{' or '.join(f'`{word}`' for word in self.order[1:])}, in this order"
 
 
 class Beneath(NamedTuple):
-    """Each path lies beneath one of the fields in ``granting``; ``done`` is done with those."""
+    """The field narrows to paths beneath those of the fields in ``granting``.
+
+    ``done`` completes "paths beneath those that …", as "may be read".
+    """
 
     granting: tuple[str, ...]
     done: str
 
     @property
     def words(self) -> str:
-        """What is narrower."""
+        """The documentation's text about narrower values."""
         return f"paths beneath those that {self.done}"
 
 
 class Never(NamedTuple):
-    """The field is not narrowed: it grants nothing to cells, or is the operator's alone."""
+    """The field can't be narrowed: it grants nothing to cells, or only the operator may set it."""
 
     why: str
 
@@ -74,16 +77,16 @@ Narrower = Way | Towards | Beneath | Never
 
 
 class EnforcedBy(Enum):
-    """Who enforces a field, and so what it takes to have less of it."""
+    """What enforces a field, and so what a narrowing of it takes."""
 
     host = "host"
-    """The host: it keeps less from one cell to the next."""
+    """The host, which applies the narrower value from the next cell on."""
 
     locks = "locks"
-    """Locks of the guest's, on which more can be laid."""
+    """The guest's locks, to which more can be added."""
 
     guest = "guest"
-    """What a guest is made of: only a new one has less of it."""
+    """The guest's set-up, so that only a new guest can have the narrower value."""
 
 
 # --- the row --------------------------------------------------------------------------------------
@@ -98,43 +101,43 @@ class Shown(Enum):
     used = "last, and only if it has a value"
 
 
-#: What closes a gap unless a row knows better.
+#: The remedy of a gap, unless the row has another.
 ANOTHER_MACHINE: Final = (
     "use Linux 5.13 or later with Landlock switched on, or choose another backend"
 )
 
 
 class Row(NamedTuple):
-    """What is said of a field. Texts are for users."""
+    """The properties of a field. Texts are for users."""
 
     narrower: Narrower
     """How a notebook or a cell may change the field."""
 
     enforced_by: EnforcedBy = EnforcedBy.host
-    """What it takes to have less of it."""
+    """What enforces the field, and so what a narrowing of it takes."""
 
     host: str | Mapping[str, str] = ""
-    """What the host does about the field, behind every backend alike; or that, by the field's
-    value. Such a field can't have a gap."""
+    """How the host enforces the field, the same under each backend; or a text for each value of the
+    field. Such a field can't have a gap."""
 
     gap: str = ""
-    """What a cell can do where the field is not enforced. The operating system has a part in it:
-    each backend declares what the field is worth."""
+    """What a cell can do if the field is not enforced. Such a field depends on the operating
+    system, and each backend declares its status."""
 
     remedy: str = ANOTHER_MACHINE
     """What closes a gap."""
 
     remedy_if_partial: str = ""
-    """What closes the holes of a field that is enforced, if another machine would have them too."""
+    """What closes the holes of an enforced field that would be the same on another machine."""
 
     lacked: bool = False
-    """Whether a gap lets no cell do more: its user lacks something."""
+    """Whether a gap lets cells do no more, but means that the user lacks something."""
 
     asked: Callable[[Any], bool] | None = None
-    """Whether a policy asks for anything to be enforced; None: if the field is not None."""
+    """Returns whether a value asks for enforcement. None: every value but None does."""
 
     stays: str = ""
-    """What a guest that runs keeps of the field when it narrows. A gap until there is a new one."""
+    """What a running guest keeps of the field when it narrows: a gap until there is a new guest."""
 
     must_exist: bool | None = None
     """For a list of paths: whether they must exist."""
@@ -143,20 +146,20 @@ class Row(NamedTuple):
     """Where ``%policy`` shows the field."""
 
     for_cells: bool = True
-    """Whether it matters to who writes cells: a language model is told."""
+    """Whether the field matters to the author of cells, so that a language model is told."""
 
     only_with: tuple[str, tuple[str, ...] | Literal["any"]] | None = None
-    """The field counts only if another one (a flat name) has one of these values, or any at all."""
+    """Another field (a flat name), and the values that it must have for this one to count."""
 
     words: Callable[[Any], str] | None = None
-    """What ``%policy`` says of the value, where its parts one by one would say less."""
+    """Returns the text for a value in ``%policy``, if listing its parts would tell less."""
 
     means: str = ""
-    """What ``cellblock learn`` says above a line with this field."""
+    """The comment that ``cellblock learn`` writes above a line with this field."""
 
     @property
     def is_capability(self) -> bool:
-        """Whether something enforces the field, so that it has a status."""
+        """Whether the field is enforced by something, and so has a status."""
         return bool(self.gap or self.host)
 
 
@@ -165,21 +168,21 @@ _KEY: Final = "row"
 
 
 @overload
-def row(default: T, **said: Any) -> T: ...
+def row(default: T, **properties: Any) -> T: ...
 @overload
-def row(*, default_factory: Callable[[], T], **said: Any) -> T: ...
+def row(*, default_factory: Callable[[], T], **properties: Any) -> T: ...
 def row(
     default: object = dataclasses.MISSING,
     *,
     default_factory: Callable[[], object] | None = None,
-    **said: Any,
+    **properties: Any,
 ) -> object:
-    """Return a field of a dataclass with a default and a ``Row``: ``said`` are the row's values.
+    """Return a dataclass field with a default and a ``Row`` of these ``properties``.
 
-    Python's own ``field`` makes it, so that pydantic sees no difference; nor does a type checker,
-    to which it is the default.
+    It is made by ``dataclasses.field``, so pydantic treats it as any other. To a type checker it is
+    the default.
     """
-    metadata = {_KEY: Row(**said)}
+    metadata = {_KEY: Row(**properties)}
     if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -1,7 +1,8 @@
-"""Check an operator's policy: ``parse`` its types by pydantic, then ``check`` what they can't say.
+"""Checks an operator's policy: ``parse`` its types by pydantic, then ``check`` its names.
 
-Imported for operators' files alone, and pydantic for those that it has not accepted before: a
-kernel under a shipped preset starts without, and the tests check those presets (ADR 0030).
+This module is only imported for operators' files, and pydantic only for values that it has not
+accepted before. A kernel under a shipped preset starts without both; the tests check the presets
+(ADR 0030).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from cellblock.policy.operations import Problem
 
 
-#: pydantic's words in TOML's.
+#: pydantic's words for types, and those of TOML.
 _WORDS = (
     ("a valid array", "a list"),
     ("a valid integer", "a whole number"),
@@ -62,7 +63,7 @@ _WORDS = (
     ("an object", "a table"),
     ("a valid ", "a "),
 )
-#: Stands for a value that may be a secret.
+#: Shown in place of a value that may be a secret.
 _MASK: Final = "•••"
 _EXPECTED = {
     "network_access": "true, false or a list of host:port texts",
@@ -71,22 +72,22 @@ _EXPECTED = {
 
 
 def parse(values: Mapping[str, object], *, file: str) -> Policy:
-    """Check ``values`` (field name to TOML value) and build the policy.
+    """Check the types of ``values`` (TOML values by field) and make the policy.
 
-    Raises PolicyError for all that is wrong, one a key. Paths are taken as they stand.
+    Raises PolicyError with all mistakes, one for each key. Paths are not checked.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - slow
 
     try:
-        # JSON, because strict JSON input is where pydantic takes a list for a tuple.
+        # By JSON: only for JSON input, strict pydantic accepts a list for a tuple.
         return _adapter().validate_json(json.dumps(values, default=str))
     except ValidationError as failure:
         details = failure.errors(include_url=False)
-        found = [_explained(detail, values, file) for detail in details]
-        raise together(list({one.key: one for one in reversed(found)}.values())[::-1]) from None
+        errors = [_explained(detail, values, file) for detail in details]
+        raise together(list({each.key: each for each in reversed(errors)}.values())[::-1]) from None
 
 
-#: Fields with a table for each name: how a file calls them, and what is in a table.
+#: Fields with a table for each name: the section in a file, and the class of a table.
 _NAMED_TABLES: Final[dict[str, tuple[str, type]]] = {
     "mcp": ("tools.mcp", McpServer),
     "credentials": ("credentials", Credential),
@@ -101,7 +102,7 @@ def _adapter() -> TypeAdapter[Policy]:
 
 
 def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
-    """Return the key that pydantic refuses, and where there is none such, those that there are."""
+    """Return the key of a value that pydantic refuses, and the known keys if it is not one."""
     top = str(loc[0])
     if top not in FIELDS:
         return top, FIELDS
@@ -126,11 +127,11 @@ def _field_names(table: type) -> tuple[str, ...]:
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a policy, field docs and defaults included."""
     schema = _adapter().json_schema()
-    # A default that is made anew for each policy is not in what pydantic says.
+    # pydantic leaves out a default that is made by a factory.
     schema["properties"]["tool_timeouts"]["default"] = {}
     schema["properties"]["mcp"]["default"] = {}
     schema["properties"]["credentials"]["default"] = {}
-    schema["properties"]["ops"]["default"] = {}  # in a file there is no None
+    schema["properties"]["ops"]["default"] = {}  # it is None, which a file can't have
     for table in (schema, *schema["$defs"].values()):
         for name, field in table["properties"].items():
             if is_size(name):
@@ -139,15 +140,17 @@ def json_schema() -> dict[str, Any]:
 
 
 def _allow_size(field: dict[str, Any]) -> None:
-    """Have the schema of a number of bytes take a size with its unit."""
+    """Extend the schema of a number of bytes by sizes with a unit."""
     number = {key: field.pop(key) for key in ("type", "minimum", "maximum") if key in field}
     choices = field.setdefault("anyOf", [number])
     choices.append({"type": "string", "pattern": SIZE_PATTERN})
 
 
 def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) -> PolicyError:
-    if not detail["loc"]:  # it never came to a field: a surrogate, from a name in bytes
-        what, remedy = "not text", "Give the file and the folders it names names in UTF-8."
+    """Return the PolicyError for an error of pydantic's."""
+    if not detail["loc"]:  # the input is not valid JSON: a file's name in bytes has a surrogate
+        what = "not text"
+        remedy = "Give the file and the folders it names names in UTF-8."
         return PolicyError(what, file=ascii(file), key="name", remedy=remedy)
     key, known = _named(detail["loc"])
     if known is not None:
@@ -170,9 +173,9 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
     return PolicyError("wrong value", file=file, key=key, value=repr(value), remedy=remedy)
 
 
-# --- what types can't say: names that must mean something ----------------------------------------
+# --- names that must mean something, which types can't express ------------------------------------
 
-#: What an engine's command line takes for a name, and not for an option.
+#: Names that an engine's command line does not read as options.
 _RUNTIME: Final = r"([\w/][\w./-]{0,200})?"
 _IMAGE: Final = r"([a-z0-9][\w./:@-]{0,300})?"
 #: The most characters of an approval's scope, a glob pattern and a model's name.
@@ -180,7 +183,7 @@ _MAX_SCOPE, _MAX_PATTERN, _MAX_MODEL = 200, 1_000, 200
 _TOOL: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _SERVER: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VARIABLE: Final = re.compile(r"[^\W\d]\w*|")
-#: What a browser's ``Host`` may be: a name or an address, and a port.
+#: A browser's ``Host``: a name or an address, and a port.
 _HOST_HEADER: Final = re.compile(
     r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
 )
@@ -188,10 +191,10 @@ _AS_IMPORTED: Final = "Give a name as in an import statement."
 
 
 def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bool) -> None:
-    """Raise PolicyError for each name in the policy that means nothing.
+    """Raise PolicyError with all names in the policy that mean nothing.
 
-    ``here``: cells are to run on this machine, so the modules that it names, but for
-    ``known_modules``, and what the host needs for it have to be installed.
+    ``here``: cells will run on this machine, so the modules in the policy must be installed, except
+    ``known_modules``, and so must the packages that the host needs for it.
     """
     problems = chain(
         _module_problems(policy, known_modules) if here else (),
@@ -218,7 +221,7 @@ def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bo
 
 
 def _word_problems(policy: Policy) -> Iterator[Problem]:
-    """Yield what is wrong with names of cellblock's own, or of a container engine's."""
+    """Yield problems with words of cellblock or of a container engine."""
     if not _is_label(policy.name, MAX_NAME):
         yield "name", "not a name", policy.name, f"Give 1 to {MAX_NAME} printable characters."
     if not re.fullmatch(_RUNTIME, policy.container_runtime):
@@ -259,7 +262,8 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
         elif "." in name:
             remedy = f"Give {name.partition('.')[0]}: packages come whole."
             yield "allowed_modules", "not a top-level package", name, remedy
-        elif not (can_install and name.isidentifier()):  # it may be installed while a kernel runs
+        # With ops.install, the package may be installed while a kernel runs.
+        elif not (can_install and name.isidentifier()):
             yield from _import_problems("allowed_modules", name)
     yield from _preload_problems(policy)
     for name in policy.pre_imported:
@@ -275,13 +279,13 @@ def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem
 def _preload_problems(policy: Policy) -> Iterator[Problem]:
     for name in policy.preload:
         yield from _import_problems("preload", name)
-    for name in policy.preload_when_idle:  # those that are not installed are left out
+    for name in policy.preload_when_idle:  # modules that are not installed are left out later
         if not _is_module_name(name):
             yield "preload_when_idle", "not a module name", name, _AS_IMPORTED
 
 
 def _import_problems(key: str, name: str) -> Iterator[Problem]:
-    """Look for the first part of a dotted name, without importing it."""
+    """Yield the problem if the first part of a dotted name isn't installed; nothing is imported."""
     top = name.partition(".")[0]
     if not _is_module_name(name):
         yield key, "not a module name", name, _AS_IMPORTED
@@ -304,7 +308,7 @@ def _is_installed(top: str) -> bool:
 
 
 def _access_problems(policy: Policy) -> Iterator[Problem]:
-    """Yield what is wrong with what cells may reach: network, environment, comms, files."""
+    """Yield problems with what cells may reach: network, environment, comms, files."""
     addresses = () if isinstance(policy.network_access, bool) else policy.network_access
     wrong = list[str]()
     for entry in addresses:
@@ -313,7 +317,7 @@ def _access_problems(policy: Policy) -> Iterator[Problem]:
         except network.AddressError as error:
             yield "network_access", error.message, entry, error.remedy
             wrong.append(entry)
-    if not wrong:  # whose ports are taken is known of addresses alone
+    if not wrong:  # _port_problems parses the addresses again
         yield from _port_problems(policy)
     for name in policy.env_var_access:
         if name in FIXED_ENVIRONMENT:
@@ -376,7 +380,7 @@ def _tool_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
 
 
 def _server_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
-    """Yield what is wrong with ``[tools.mcp.NAME]``."""
+    """Yield problems with ``[tools.mcp.NAME]``."""
     for name, server in policy.mcp.items():
         key = f"tools.mcp.{name}"
         if not _SERVER.fullmatch(name):
@@ -401,7 +405,7 @@ def _server_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
             yield key, "mcp is not installed", None, "Install it: pip install 'cellblock[mcp]'."
 
 
-#: What the address is, and an example, by the secret that is sent there.
+#: The words for an address, and an example, by the secret that is sent there.
 _ADDRESSES: Final = {
     "key": ("an endpoint's address", "https://api.openai.com/v1"),
     "token": ("an address", "https://mcp.example.org/mcp"),
@@ -411,7 +415,10 @@ _ADDRESSES: Final = {
 def _address_problems(
     key: str, address: str, secret: Literal["key", "token"], variable: str
 ) -> Iterator[Problem]:
-    """Yield what is wrong with where the host sends what cells say, and maybe a ``secret``."""
+    """Yield problems with an address to which the host sends cells' texts, and maybe a secret.
+
+    ``variable`` is the environment variable of the secret, empty without one.
+    """
     url = network.split_url(address)
     if url is None:
         what, example = _ADDRESSES[secret]
@@ -425,7 +432,7 @@ def _address_problems(
 
 
 def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
-    """Yield what is wrong with ``[llm]``: an address, models, and a key that no cell is told."""
+    """Yield problems with ``[llm]``: its address, its models, and its key."""
     llm = policy.llm
     if not llm.granted:
         return
@@ -440,7 +447,7 @@ def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
     if llm.key_env and llm.key_env in policy.env_var_access:
         remedy = "Take it out of env_var_access."
         yield "llm.key_env", "cells would be given the key", llm.key_env, remedy
-    if not _VARIABLE.fullmatch(llm.key_env):  # it may be the key itself, so it is not shown
+    if not _VARIABLE.fullmatch(llm.key_env):  # not shown, since it may be the key itself
         remedy = "Give its name as in `env`, without $; the key itself stands nowhere in a policy."
         yield "llm.key_env", "not the name of a variable", "•••", remedy
     if here and importlib.util.find_spec("openai") is None:
@@ -450,28 +457,29 @@ def _llm_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
         yield address, "a tool is named llm", llm.base_url, "Rename the tool."
 
 
-#: What a credential may not be called otherwise, and the longest prefix.
+#: The name of a credential, and the longest prefix.
 _CREDENTIAL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 _MAX_PREFIX: Final = 100
 
 
 def _credential_problems(policy: Policy) -> Iterator[Problem]:
-    """Yield what is wrong with ``[credentials.NAME]``; nothing that may be a secret is shown."""
+    """Yield problems with ``[credentials.NAME]``. No value that may be a secret is shown."""
     http = policy.operations.http if policy.operations is not None else None
+    #: The credential that has a header of requests to an origin.
     taken: dict[tuple[network.Origin, str], str] = {}
-    for name, one in policy.credentials.items():
+    for name, credential in policy.credentials.items():
         key = f"credentials.{name}"
         if not _CREDENTIAL.fullmatch(name):
             remedy = "Give up to 40 letters, digits, _ and -, a letter first."
             yield "credentials", "not the name of a credential", name, remedy
         if http is None:
             yield key, "nothing sends it", None, "Grant [ops.http], with its hosts."
-        if not one.hosts:
+        if not credential.hosts:
             yield f"{key}.hosts", "none is named", [], "Name who is sent the key: host:port."
-        yield from _header_problems(key, one)
-        yield from _source_problems(policy, f"{key}.value", one.value)
+        yield from _header_problems(key, credential)
+        yield from _source_problems(policy, f"{key}.value", credential.value)
         granted = [network.parse_host(entry) for entry in http.hosts] if http is not None else []
-        for entry in one.hosts:
+        for entry in credential.hosts:
             try:
                 origins = network.origins_of(entry)
             except network.AddressError as error:
@@ -483,30 +491,30 @@ def _credential_problems(policy: Policy) -> Iterator[Problem]:
                 remedy = "Add it to hosts of [ops.http], as https, or take it out here."
                 yield f"{key}.hosts", "ops.http does not ask it over https", entry, remedy
             for origin in origins:
-                other = taken.setdefault((origin, headers.compared(one.header)), name)
+                other = taken.setdefault((origin, headers.compared(credential.header)), name)
                 if other != name:
                     what = f"credential {other} has this header for {entry}"
-                    yield f"{key}.header", what, one.header, "Leave one of them out."
+                    yield f"{key}.header", what, credential.header, "Leave one of them out."
 
 
 def _listening_problems(
     policy: Policy, key: str, entry: str, origins: Sequence[network.Origin]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a host at which cells could listen themselves."""
+    """Yield the problem with a credential's host at which cells could listen themselves."""
     hosts = (host.strip("[]") for _, host, _ in origins)
     if policy.network_access is True and any(map(network.is_loopback, hosts)):
         remedy = "List addresses in network_access, or name a host that is not this machine."
         yield key, "cells could listen there, and be sent the key", entry, remedy
 
 
-def _header_problems(key: str, one: Credential) -> Iterator[Problem]:
-    if not headers.is_header(one.header):
+def _header_problems(key: str, credential: Credential) -> Iterator[Problem]:
+    if not headers.is_header(credential.header):
         remedy = "Give its name, as in Authorization or X-Api-Key."
-        yield f"{key}.header", "not the name of a header", one.header, remedy
-    elif one.header.lower() in headers.HOST_HEADERS | headers.FORWARDED_HEADERS:
+        yield f"{key}.header", "not the name of a header", credential.header, remedy
+    elif credential.header.lower() in headers.HOST_HEADERS | headers.FORWARDED_HEADERS:
         remedy = "Name the header that the server reads the key from."
-        yield f"{key}.header", "a header that holds no key", one.header, remedy
-    if not headers.is_header("X", one.prefix) or len(one.prefix) > _MAX_PREFIX:
+        yield f"{key}.header", "a header that holds no key", credential.header, remedy
+    if not headers.is_header("X", credential.prefix) or len(credential.prefix) > _MAX_PREFIX:
         remedy = f'Give up to {_MAX_PREFIX} printable ASCII characters, as "Bearer ".'
         yield f"{key}.prefix", "can't stand in a header", _MASK, remedy
 

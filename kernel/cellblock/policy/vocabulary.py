@@ -1,4 +1,7 @@
-"""The bounds and words that a policy's fields may use, as data. Sorted; a diff here is a review."""
+"""The bounds and words that a policy's fields may use, as data.
+
+Tables are sorted: a diff here is a review.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ MAX_NAME: Final = 64
 
 
 class Table:
-    """A table of a policy's file: pydantic takes nothing that its fields don't say."""
+    """A table of a policy's file. pydantic refuses keys that are not its fields."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, object]] = {
@@ -30,7 +33,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bounds, both included, that pydantic understands and that cost no import."""
+    """Inclusive bounds of a number, for pydantic, without importing it."""
 
     least: float
     most: float = 2**53
@@ -43,8 +46,8 @@ class Range:
 
 
 def frozen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of a file's values with tuples for lists."""
-    return {key: tuple(own) if isinstance(own, list) else own for key, own in values.items()}
+    """Return a table of a file's values, with lists as tuples."""
+    return {key: tuple(each) if isinstance(each, list) else each for key, each in values.items()}
 
 
 Seconds = Annotated[float, Range(0.1)]
@@ -53,10 +56,10 @@ Bytes = Annotated[int, Range(1)]
 Depth = Annotated[int, Range(0, 50)]
 #: An interpreter with IPython in it takes 20 to 24 MiB.
 Memory = Annotated[int, Range(32 * MIB)]
-#: Of one call's arguments, or its value: a frame has to hold it.
+#: Bytes of a call's arguments, or of its value: they must fit into a frame.
 ToolBytes = Annotated[int, Range(1, 16 * MIB)]
 InFlight = Annotated[int, Range(1, 10_000)]
-#: Lower ones take a right that no cell has.
+#: Lower ports need a capability that no cell has.
 Port = Annotated[int, Range(1_024, 65_535)]
 #: Ports of a session that are open at a time: the host listens at each.
 MAX_PORTS: Final = 32
@@ -67,8 +70,8 @@ PRESETS: Final = ("safe", "data", "unsafe")
 #: Former names, which files may use: Reyn called mode ``safe`` pure and mode ``unsafe`` trusted.
 FORMER_NAMES: Final = {"pure": "safe", "trusted": "unsafe"}
 
-#: Where cells are to run, and whether what they say is looked at: a backend and a preset in one
-#: word (mellea's execution tiers). ``auto`` takes none but what runs on this machine itself.
+#: A preset and a backend in one word (mellea's execution tiers). ``auto`` chooses only among
+#: backends that run on this machine itself.
 TIERS: Final = {
     "local": ("safe", "auto"),
     "local_unsafe": ("unsafe", "auto"),
@@ -78,53 +81,53 @@ TIERS: Final = {
 
 
 def base_of(file: str) -> str:
-    """Return the preset that a policy is called by, in place of a file; empty for a file."""
+    """Return the preset that a policy's name stands for; empty for the path of a file."""
     name = FORMER_NAMES.get(file, file)
     return name if name in PRESETS else TIERS.get(name, ("",))[0]
 
 
-#: Folders that are known only when a kernel starts.
+#: Placeholders for folders that are known only when a kernel starts.
 PLACEHOLDERS: Final = ("{checkout}", "{project}", "{scratch}")
 
-#: Set by Jupyter servers for a session's kernel: the notebook's folder and name.
+#: The variable that Jupyter servers set for a session's kernel: the notebook's folder and name.
 SESSION_NAME: Final = "JPY_SESSION_NAME"
 
-#: Set to sandbox values in every guest, so a policy can't pass the host's.
+#: Variables that have the sandbox's values in every guest, so a policy can't pass the host's.
 FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")
 
-#: Comm targets that widgets speak through; ``widget_modules`` decides about them.
+#: The comm targets of widgets; ``widget_modules`` decides about them.
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
-#: How the comm targets of the host's own begin: no cell opens one, whatever a policy says.
+#: The prefix of the host's own comm targets: no cell may open one, whatever a policy says.
 HOST_TARGETS: Final = "cellblock."
-#: The target on which an extension of JupyterLab's speaks with the host.
+#: The comm target between JupyterLab's extension and the host.
 LAB_TARGET: Final = "cellblock.lab"
 
 
-#: How many bytes are in what a file may say a size in.
+#: The units of a size in a file, and the bytes of each.
 _UNITS: Final = {"B": 1} | {
     f"{letter}{middle}B": base ** (1 + power)
     for power, letter in enumerate("KMGT")
     for middle, base in (("i", 1024), ("", 1000))
 }
-#: Digits are few, since cells may write a size, too: a float has no more than 308.
+#: The number of digits is bounded, since cells may write a size, too, and a float has at most 308.
 _SIZE: Final = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?) ?({'|'.join(_UNITS)})")
 #: The same for JSON schema.
 SIZE_PATTERN: Final = f"^{_SIZE.pattern}$"
 
 
 def is_size(field: str) -> bool:
-    """Whether a field, by its name in its table, is a number of bytes."""
+    """Return whether a field, by its name in its table, is a number of bytes."""
     return field.endswith("_bytes") or field == "max_file_size"
 
 
 def size_of(text: str) -> int | None:
-    """Return the bytes of a size as files have it, ``8 GiB``; None for any other text."""
-    found = _SIZE.fullmatch(text)
-    return None if found is None else int(float(found[1]) * _UNITS[found[2]])
+    """Return the bytes of a size as files write it, ``8 GiB``; None for any other text."""
+    match = _SIZE.fullmatch(text)
+    return None if match is None else int(float(match[1]) * _UNITS[match[2]])
 
 
 def size_text(value: int) -> str:
-    """Return bytes as a file can have them: ``8 GiB`` if that is exact."""
+    """Return a number of bytes as files write it, in the largest unit in which it is whole."""
     for letter in "TGMK":
         if value and value % _UNITS[f"{letter}iB"] == 0:
             return f"{value // _UNITS[f'{letter}iB']} {letter}iB"
@@ -132,21 +135,24 @@ def size_text(value: int) -> str:
 
 
 def tool_name(entry: str) -> str:
-    """Return what cells call a tool, of its entry in ``tools``."""
+    """Return the name by which cells call a tool, from its entry in ``tools``."""
     return entry.rpartition(":")[2].rpartition(".")[2]
 
 
 def is_of_server(name: str, servers: Iterable[str]) -> bool:
-    """Whether cells call a tool of an MCP server's by this name."""
+    """Return whether this is a name by which cells call a tool of one of these MCP servers."""
     return any(name.startswith(f"{server}_") for server in servers)
 
 
-#: Names that are listed rather than referred to.
+#: The most names that a message lists in full.
 _FEW: Final = 12
 
 
 def closest(name: str, known: Iterable[str], *, what: str) -> str:
-    """Return a sentence that names the closest of ``known``, or all when they are few."""
+    """Return a sentence that names the closest of ``known``, or lists all if they are few.
+
+    Otherwise it refers to the schema. ``what`` is a plural noun for them.
+    """
     import difflib  # noqa: PLC0415 - only when something is wrong already
 
     names = sorted(known)

@@ -1,14 +1,14 @@
-"""The audit log: what a session did, one line a record, each bound to the one before it.
+"""The audit log: a record of what a session did, one line each, bound to the line before it.
 
-Invariant: nothing of a cell starts before its decision is written (promise P9), and no record has
-what a cell's text, output or exceptions say unless the policy has ``audit.sources``. Arguments of
-tools are on it, but for secret ones: they left the sandbox.
+Invariant: no cell starts before its decision is written (promise P9). No record contains a cell's
+text, its output or the text of an exception, unless the policy has ``audit.sources``. Arguments of
+tools are recorded, without secret ones, since they left the sandbox.
 
-- `recorder`: what a session and its front call.
-- `records`: what can be entered. A new kind of record is a class there and one call of
+- `recorder`: the methods that a session and its front end call, one for each event.
+- `records`: the records, a class each. A new kind of record is a class there and one call of
   `Audit.enter`.
-- `log`: the files, whose lines are chained by digests, and the records that wait for them; reading
-  and verifying them.
+- `log`: the files, whose lines are chained by digests, and the records that wait while a file can't
+  be written; also reading and verifying the files.
 
 May import what the host may, but of ``host.session`` only ``types``, and ``history`` for whether a
 file is the user's own; values of consent and services are types only.

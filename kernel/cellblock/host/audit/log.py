@@ -1,8 +1,14 @@
-"""A session's log on disk: one file of chained lines, appended to; and verified.
+"""A session's audit log on disk: a file of chained lines, how it is written, read and verified.
 
-What is written is whole lines or nothing: a line that a full disk cut is taken back. Where somebody
-else removed or changed the file, the log goes on in a new one, or behind what is there: the chain
-shows it. Records that can't be written wait for the next, within bounds.
+``Log`` writes whole lines or nothing: a line that was cut, because the disk is full for example, is
+taken back. If somebody removed the file, the log goes on in a new one; if somebody changed it, at
+its end. The chain shows both. A record that can't be written waits for the next, within bounds::
+
+    enter(record) --> waiting --> written
+                        |
+                        +--> lost, beyond MOST_WAITING bytes; a Lost record has their number
+
+``verify`` follows the chain of a file, and says where records are missing or changed.
 """
 
 from __future__ import annotations
@@ -40,9 +46,9 @@ if TYPE_CHECKING:
 #
 #     {"v":1,"seq":7,"session":"…","prev":"<hash of line 6>","time":"…","kind":"…",…,"hash":"…"}
 #
-# ``hash`` is the SHA-256, in hex, of the line's bytes before ``,"hash":``. So a line is read
-# byte for byte: another spelling of the same JSON is another record. ``prev`` of a session's
-# first line is 64 zeros.
+# ``hash`` is the SHA-256, in hex, of the line's bytes before ``,"hash":``. So lines are compared
+# byte by byte: another spelling of the same JSON is another record. In a session's first line,
+# ``prev`` is 64 zeros.
 
 FIRST: Final = "0" * 64
 _HASH: Final = b',"hash":"'
@@ -52,7 +58,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Entry(Struct, frozen=True):
-    """A line that was read; ``intact`` says whether its hash is that of its bytes."""
+    """A line that was read. ``intact``: its hash is that of its bytes."""
 
     seq: int
     session: str
@@ -63,31 +69,36 @@ class Entry(Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """What kind of record it is."""
+        """The kind of the record."""
         return str(self.record.get("kind", ""))
 
 
-#: What every record has, besides what is its own.
+#: The fields that every record has.
 _HEAD: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
 #: Characters of a hash.
 _HASH_DIGITS: Final = 64
 
 
 def words(entry: Entry) -> str:
-    """Return what a record says in a line, of what is enforced only what is not.
+    """Return a record's own fields in a line for a terminal.
 
-    A cell may have a say in that: nothing is left that a terminal would act on.
+    Of capabilities it names only those that are not enforced. Cells can influence the fields, so
+    the line has no characters that a terminal would act on.
     """
     fields = {key: value for key, value in entry.record.items() if key not in _HEAD}
-    known, holds = fields.pop("capabilities", None), ("asserted", "verified")
-    if isinstance(known, dict):
-        short = {key: status for key, status in known.items() if status not in holds}
-        fields = {"enforced": f"{len(known) - len(short)} of {len(known)}", "not": short}
+    capabilities = fields.pop("capabilities", None)
+    enforced = ("asserted", "verified")
+    if isinstance(capabilities, dict):
+        missing = {key: status for key, status in capabilities.items() if status not in enforced}
+        fields = {
+            "enforced": f"{len(capabilities) - len(missing)} of {len(capabilities)}",
+            "not": missing,
+        }
     return "  ".join(f"{printable(key)} {printable(_short(each))}" for key, each in fields.items())
 
 
 def _short(value: object) -> object:
-    """Return a record's field as it stands in a line."""
+    """Return the value of a field as the line shows it; hashes are cut."""
     if isinstance(value, dict):
         return ", ".join(f"{key}={_short(each)}" for key, each in value.items())
     if isinstance(value, list):
@@ -98,14 +109,14 @@ def _short(value: object) -> object:
 
 
 def printable(value: object) -> str:
-    """Return a text without what a terminal would act on."""
+    """Return a text with a replacement for each character that a terminal would act on."""
     return "".join(
         char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value)
     )
 
 
 def entry_line(body: bytes, *, seq: int, session: str, prev: str) -> tuple[bytes, str]:
-    """Return a line with its end of line, and its hash; ``body`` is a JSON object's inside."""
+    """Return a line with its line end, and its hash. ``body`` is the inside of a JSON object."""
     head = f'{{"v":{VERSION},"seq":{seq},"session":"{session}","prev":"{prev}",'.encode()
     hashed = head + body
     digest = hashlib.sha256(hashed).hexdigest()
@@ -113,7 +124,7 @@ def entry_line(body: bytes, *, seq: int, session: str, prev: str) -> tuple[bytes
 
 
 def read(raw: bytes) -> Entry | None:
-    """Return what a line says, None when it is no record of this version."""
+    """Return the entry in a line; None if it is not a record of this version."""
     hashed, tail = raw[:-_TAIL], raw[-_TAIL:]
     if not tail.startswith(_HASH) or not tail.endswith(_END):
         return None
@@ -135,23 +146,24 @@ _encode = msgspec.json.Encoder().encode
 
 
 def body(record: records.Record) -> bytes:
-    """Return a record as the inside of a JSON object, with the time it is now."""
+    """Return a record as the inside of a JSON object, with the current time."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
     return b'"time":"%sZ",%s' % (now[:-6].encode(), _encode(record)[1:-1])
 
 
-#: Bytes of records that wait for a log that can't be written, but for one record of any size.
+#: The most bytes of records that wait for a log that can't be written; a single one may be larger.
 MOST_WAITING: Final = 1 << 20
-#: Bytes at the end of a log in which the last records are looked for.
+#: Bytes at the end of a log in which ``tail`` looks for the last records.
 _TAIL_BYTES: Final = 1 << 18
-#: Seconds for which a log that could not be written is not tried again for a question's sake.
+#: Seconds after a failed write for which ``problem`` does not try again.
 PAUSE: Final = 0.05
 
 
 class Log:
     """One session's log, and the records that wait while it can't be written.
 
-    ``written`` has the bytes of each of the logs that are bounded as one, by session.
+    ``max_bytes`` bounds the log. ``written`` counts the bytes of several logs by session, which are
+    then bounded together. With ``fsync`` a record is on disk before ``enter`` returns.
 
     `enter` raises nothing. `write` raises nothing but AuditError, and has then written nothing.
     """
@@ -159,22 +171,28 @@ class Log:
     def __init__(
         self, folder: Path, *, max_bytes: int, fsync: bool, written: Counter[str] | None = None
     ) -> None:
-        self._folder, self._max_bytes, self._fsync = folder, max_bytes, fsync
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._fsync = fsync
         self.session = os.urandom(8).hex()
-        # To the microsecond: names are sorted by, and two sessions may begin within a second.
+        # Files are sorted by this time, and two sessions may begin within a second.
         started = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S%fZ")
         #: The file that is written, or will be.
         self.path = folder / f"{started}-{self.session}.jsonl"
         self._fd: int | None = None
-        #: Bytes in the file as it was left, and that were written in all.
-        self._size, self._written = 0, Counter[str]() if written is None else written
-        #: A line may have been cut, and not taken back.
+        #: Bytes in the file after the last write, and all bytes that were written.
+        self._size = 0
+        self._written = Counter[str]() if written is None else written
+        #: Whether a line may have been cut and not taken back.
         self._torn = False
-        self._seq, self._prev = 0, FIRST
-        #: Records that could not be written yet, and how many were more than are held.
+        #: The number of the next record, and the hash of the last one.
+        self._seq = 0
+        self._prev = FIRST
+        #: Records that could not be written yet, and the number of those that were given up.
         self._waiting: list[bytes] = []
         self._lost = 0
-        #: Why the log can't be written now, and whether nobody has asked `new_problem` for it.
+        #: Why the log can't be written now, whether `new_problem` has yet to return it, and the
+        #: monotonic time of the last failed write.
         self._problem: AuditError | None = None
         self._is_new = False
         self._tried = 0.0
@@ -182,10 +200,10 @@ class Log:
     # --- records --------------------------------------------------------------------------------
 
     def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
-        """Write a record. One that can't be written waits for the next; return why.
+        """Write a record and those that wait. Return why they can't be written, or None.
 
-        In a ``hurry``, because a cell waits for it, what others did to the file is left to the next
-        record to find; once that has found something, to this one.
+        In a ``hurry``, because a cell waits, the file isn't checked for changes by others before it
+        is written, unless the last write failed. The next record without a hurry finds them.
         """
         entry = body(record)
         waiting = sum(map(len, self._waiting))
@@ -208,26 +226,27 @@ class Log:
             self._problem, self._is_new = None, False
 
     def amend(self, record: records.Record) -> None:
-        """Put a record in the place of the one that came last, and waits."""
+        """Replace the last record, which waits, by another one."""
         if not self._lost:
             self._waiting[-1] = body(record)
 
     def new_problem(self) -> AuditError | None:
-        """Return why the log can't be written, once: for the user, who is to be told."""
+        """Return why the log can't be written, once for each time it begins, to tell the user."""
         is_new, self._is_new = self._is_new, False
         return self._problem if is_new else None
 
     def problem(self) -> AuditError | None:
-        """Try to write what waits, if anything does; return why that can't be written.
+        """Try to write the records that wait, if any. Return why they can't be written, or None.
 
-        Not again at once: a guest may have this asked a thousand times in a row.
+        After a failure it does not try again for ``PAUSE``, since a guest may cause a thousand
+        calls in a row.
         """
         if self._problem is not None and time.monotonic() - self._tried >= PAUSE:
             self._write_waiting(hurry=False)
         return self._problem
 
     def used_up(self) -> AuditError | None:
-        """Return that the log has all the bytes that a session's may, if so; it stays valid."""
+        """Return an error if the log has reached its ``max_bytes``. It can still be written."""
         if self._written.total() < self._max_bytes:
             return None
         what = f"it has the {self._max_bytes:,} bytes that the log of a session may have"
@@ -235,7 +254,7 @@ class Log:
         return AuditError(what, file=str(self.path), key="audit.max_bytes", remedy=remedy)
 
     def tail(self, most: int) -> list[Entry]:
-        """Return the last records on disk, at most so many; none where it can't be read."""
+        """Return at most ``most`` of the last records on disk; none if it can't be read."""
         try:
             with os.fdopen(os.open(self.path, _READ), "rb") as file:
                 start = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
@@ -246,7 +265,7 @@ class Log:
         return [entry for raw in lines[-most:] if (entry := read(raw)) is not None]
 
     def end(self, last: records.Record) -> None:
-        """Write the last record, and close the log; say on stderr what it does not have."""
+        """Write the last record and close the log. Print the number of lost records on stderr."""
         if (problem := self.enter(last)) is not None:
             lost = len(self._waiting) + self._lost
             sys.stderr.write(f"cellblock: {lost} audit records lost: {problem}\n")
@@ -257,7 +276,7 @@ class Log:
     def write(self, bodies: Sequence[bytes], *, hurry: bool = False) -> None:
         """Append records, all or none. Raise AuditError.
 
-        In a ``hurry`` the file is not looked at first: the next record that is in none does that.
+        In a ``hurry``, an open file isn't checked first, unless it may have a cut line.
         """
         try:
             before = (
@@ -274,19 +293,26 @@ class Log:
             self._fd = None
 
     def _check_file(self) -> bytes:
-        """Have a file to write to; return what ends a line that somebody left in it."""
+        """Make sure that there is a file to write to, a new one if the last was removed.
+
+        Return the bytes to write first: a line end if somebody else changed the file, since it may
+        end within a line.
+        """
         status = None if self._fd is None else os.fstat(self._fd)
         if status is None or not status.st_nlink:
             new = self._create()
             self.close()
-            self._fd, self._size, self._torn = new, 0, False
+            self._fd = new
+            self._size = 0
+            self._torn = False
             return b""
         is_changed = status.st_size != self._size
-        self._size, self._torn = status.st_size, False
+        self._size = status.st_size
+        self._torn = False
         return b"\n" if is_changed else b""
 
     def _create(self) -> int:
-        """Make a file, the user's alone, in a folder that nobody else may write."""
+        """Make a file that only the user can access, in a folder that nobody else may write to."""
         self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
@@ -298,14 +324,16 @@ class Log:
                 os.fsync(folder)
         finally:
             os.close(folder)
-        # Tells whoever reads it that it is being written. Some file systems have no locks.
+        # The lock shows readers that the log is being written. Some file systems have no locks.
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return fd
 
     def _append(self, bodies: Sequence[bytes], before: bytes) -> None:
-        """Write lines to the file's end, or take back what was written of them."""
-        seq, prev, lines = self._seq, self._prev, [before]
+        """Write lines at the end of the file, or take back the part of them that was written."""
+        seq = self._seq
+        prev = self._prev
+        lines = [before]
         for each in bodies:
             line, prev = entry_line(each, seq=seq, session=self.session, prev=prev)
             lines.append(line)
@@ -320,15 +348,17 @@ class Log:
             if self._fsync:
                 os.fdatasync(self._fd)
         except OSError:
-            self._torn = True  # its size will say whether that could be mended
+            self._torn = True  # _check_file will see by its size whether the truncation worked
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise
-        self._seq, self._prev = seq, prev
+        self._seq = seq
+        self._prev = prev
         self._size += len(data)
         self._written[self.session] += len(data)
 
     def _failed(self, exc: OSError) -> AuditError:
+        """Return the error for a failed write, with what to do about it."""
         why = exc.strerror or str(exc)
         if isinstance(exc, FileExistsError):
             why = "something else stands in its place"
@@ -347,20 +377,20 @@ class Log:
 
 # --- reading: the folder of logs, sessions, the lines of their files ------------------------------
 
-#: Bytes of a line; a source of four million characters may take six each.
+#: The most bytes of a line: a source has up to four million characters, which take up to six each.
 LONGEST: Final = 32 << 20
 _NAME: Final = re.compile(r"\d{8}T\d{6,12}Z-([0-9a-f]{16})\.jsonl")
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Session(Struct, frozen=True):
-    """A session and its file. ``id`` is empty for a file that is not called as logs are."""
+    """A session and its log. ``id`` is empty for a file that isn't named as logs are."""
 
     id: str
     file: Path
 
     def running(self) -> bool:
-        """Whether a host holds the file."""
+        """Return whether a host holds the log's lock, so that the session still runs."""
         try:
             fd = os.open(self.file, _READ)
         except OSError:
@@ -377,27 +407,30 @@ class Session(Struct, frozen=True):
 
 
 def is_log_name(name: str) -> bool:
-    """Whether a log's file may be called so."""
+    """Return whether this is the name of a log's file."""
     return _NAME.fullmatch(name) is not None
 
 
 def sessions(folder: Path) -> list[Session]:
-    """Return the sessions whose logs lie in a folder, oldest first. Raise AuditError."""
+    """Return the sessions whose logs are in a folder, oldest first. Raise AuditError."""
     try:
         paths = sorted(folder.iterdir())
     except FileNotFoundError:
         return []
     except OSError as exc:
         raise _unreadable(folder, exc) from None
-    return [Session(found[1], path) for path in paths if (found := _NAME.fullmatch(path.name))]
+    return [Session(match[1], path) for path in paths if (match := _NAME.fullmatch(path.name))]
 
 
 def find(folder: Path, wanted: str) -> Session:
-    """Return the session whose id begins so, the newest for ``last``. Raise AuditError."""
+    """Return the session whose id begins with ``wanted``, or the newest for "last".
+
+    Raise AuditError if there is none, or more than one.
+    """
     known = sessions(folder)
     if wanted == "last" and known:
         return known[-1]
-    found = [one for one in known if one.id.startswith(wanted)]
+    found = [session for session in known if session.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     what = f"more than one session begins with {wanted}" if found else f"no session {wanted}"
@@ -406,13 +439,16 @@ def find(folder: Path, wanted: str) -> Session:
 
 
 def of_file(path: Path) -> Session:
-    """Return the session that a file is of."""
-    found = _NAME.fullmatch(path.name)
-    return Session(found[1] if found and os.path.lexists(path) else "", path)
+    """Return the session of a log's file."""
+    match = _NAME.fullmatch(path.name)
+    return Session(match[1] if match and os.path.lexists(path) else "", path)
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield a file's lines, ends included; one that is too long in pieces. Raise AuditError."""
+    """Yield a file's lines with their ends; a line that is too long comes in pieces.
+
+    Raise AuditError.
+    """
     try:
         fd = os.open(path, _READ)
         with os.fdopen(fd, "rb") as file:
@@ -430,20 +466,20 @@ def _unreadable(path: Path, exc: OSError) -> AuditError:
     return AuditError(what, file=str(path), remedy=remedy)
 
 
-# --- whether a session's records are all there, unchanged and in order, and where they are not ----
+# --- verifying: whether a session's records are complete, unchanged and in order ------------------
 #
-# What this can't see: whoever may write a log can write all of it anew from some record on, with
-# right hashes; only a ``head`` that was kept elsewhere shows that. A log that was cut at its end
-# looks like that of a host that was killed: its end is ``open``.
+# Two things can't be seen in the file alone. Somebody who may write a log can replace all records
+# from some point on, with correct hashes; only a ``head`` that was kept elsewhere shows that. A log
+# that was cut at its end looks like that of a host that was killed: its state is ``open``.
 
-#: Problems of one session that are returned; the others are counted.
+#: Problems of one session that are returned. Further ones are counted.
 MOST_PROBLEMS: Final = 100
 
 State = Literal["ended", "running", "open"]
 
 
 class Problem(Struct, frozen=True):
-    """Something wrong, and the place: a file and a line in it, from 1; 0 is all of the file."""
+    """A problem and its place: a file, and a line in it from 1, 0 for the whole file."""
 
     file: Path
     line: int
@@ -455,11 +491,11 @@ class Problem(Struct, frozen=True):
 
 
 class Verdict(Struct):
-    """What was found of a session.
+    """The result of verifying a session's log.
 
-    ``head`` is the hash of the last record before anything is wrong, ``seq`` its number;
-    ``anchored`` says whether the hash that was asked for is one of those up to there. ``more`` are
-    problems beyond those that are kept.
+    ``head`` and ``seq`` are the hash and number of the last record before the first problem.
+    ``anchored``: the hash that was given to ``verify`` is that of a record up to there. ``more`` is
+    the number of problems that are not among ``problems``.
     """
 
     session: str
@@ -473,7 +509,7 @@ class Verdict(Struct):
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was found wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
@@ -483,17 +519,17 @@ def verify(
     head: str = "",
     each: Callable[[Entry], None] = lambda _entry: None,
 ) -> Verdict:
-    """Look through a session's file; ``each`` gets every record that can be read, in order.
+    """Verify a session's log. ``each`` is called with each record that can be read, in order.
 
-    ``head`` is a hash that was kept elsewhere. A file that can't be read is a problem. Raises
-    AuditError for one that is no session's.
+    ``head`` is the hash of a record that was kept elsewhere. A log that can't be read is a problem
+    in the verdict; any other file that can't be read raises AuditError.
     """
     running = session.running()
     verifier = _Verifier(session, head, each)
     try:
         for raw in lines(session.file):
             verifier.line += 1
-            if raw.endswith(b"\n") or not running:  # else it is being written
+            if raw.endswith(b"\n") or not running:  # otherwise the last line is being written
                 verifier.take(raw)
     except AuditError as exc:
         if not session.id:
@@ -504,22 +540,27 @@ def verify(
 
 
 class _Verifier:
-    """How far the chain is followed."""
+    """The state of following one chain, line by line."""
 
     def __init__(self, session: Session, head: str, each: Callable[[Entry], None]) -> None:
         self.found = Verdict(session.id)
-        self._file, self._wanted, self._each = session.file, head, each
+        self._file = session.file
+        self._head = head
+        self._each = each
         self.line = 0
-        self._due, self._prev = 0, FIRST
-        #: Places before ``_due`` that lines which can't be trusted may have had; the hash of the
-        #: record before is not known then.
-        self._blind = 0
+        #: The number of the record that comes next, and the hash of the one before it.
+        self._due = 0
+        self._prev = FIRST
+        #: The number of lines since then that can't be trusted. They may have been the next
+        #: records, so ``_prev`` and ``_due`` need not fit the one that follows.
+        self._untrusted = 0
+        #: The first and last numbers of records that were missing. They may come later.
         self._missing: list[tuple[int, int]] = []
-        #: The kind of the last record in its place.
+        #: The kind of the last record that was in its place.
         self._last = ""
 
     def wrong(self, what: str) -> None:
-        """Note a problem at the place that is looked at."""
+        """Note a problem at the current line."""
         if len(self.found.problems) < MOST_PROBLEMS:
             self.found.problems.append(Problem(self._file, self.line, what))
         else:
@@ -544,11 +585,12 @@ class _Verifier:
             self._place(entry)
             return
         self.wrong(what)
-        self._blind += 1
+        self._untrusted += 1
 
     def _place(self, entry: Entry) -> None:
-        """Judge where an intact record stands."""
-        seq, first = entry.seq, self._due + self._blind
+        """Judge the place of an intact record."""
+        seq = entry.seq
+        first = self._due + self._untrusted
         if seq < self._due:
             moved = any(start <= seq <= end for start, end in self._missing)
             where = f"stands after record {self._due - 1}" if moved else "stands here again"
@@ -564,17 +606,20 @@ class _Verifier:
             self.wrong(f"record {seq} does not follow on the one before: one was exchanged")
         if self._last == "session-end":
             self.wrong(f"record {seq} stands after the session's end")
-        self._due, self._prev, self._blind = seq + 1, entry.hash, 0
+        self._due = seq + 1
+        self._prev = entry.hash
+        self._untrusted = 0
         self._last = entry.kind
         if not self.found.problems:
-            self.found.head, self.found.seq = entry.hash, seq
-            self.found.anchored = self.found.anchored or entry.hash == self._wanted
+            self.found.head = entry.hash
+            self.found.seq = seq
+            self.found.anchored = self.found.anchored or entry.hash == self._head
 
     def end(self, *, running: bool) -> None:
-        """Judge how it ends."""
-        if self._wanted and not self.found.anchored:
+        """Judge the end of the log."""
+        if self._head and not self.found.anchored:
             self.wrong("the hash that was kept is not here: records were exchanged or cut off")
-        if self._last == "session-end" and not self._blind:
+        if self._last == "session-end" and not self._untrusted:
             self.found.state = "ended"
         elif running:
             self.found.state = "running"

@@ -1,4 +1,9 @@
-"""What a session and its front enter in the audit log."""
+"""The recorder: the methods by which a session and its front end write audit records.
+
+``Audit`` has a method for each event, which makes a record of it (``records``) and writes that to
+the session's ``Log``. It also knows when nothing may run, because the log is full, or is required
+and can't be written.
+"""
 
 from __future__ import annotations
 
@@ -29,45 +34,55 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Enforcement, Gap
 
 
-#: Why something is not done after all: the log is required.
+#: Why a cell or request is refused after it was allowed.
 UNWRITTEN: Final = "the audit log could not be written"
 USED_UP: Final = "the audit log has all the bytes that a session's may"
 
 
 class Audit:
-    """A session's entries; without a ``log`` nothing is entered, and nothing is required."""
+    """The audit of a session. Without a ``log``, all methods do nothing, and nothing is barred.
+
+    ``required``: nothing may run that can't be recorded. ``sources``: the text of cells and of
+    exceptions is recorded, too.
+    """
 
     def __init__(
         self, log: Log | None = None, *, required: bool = False, sources: bool = False
     ) -> None:
-        self._log, self._required, self._sources = log, required, sources
+        self._log = log
+        self._required = required
+        self._sources = sources
+        #: The number of cells that were decided about.
         self._cells = 0
 
     @property
     def session(self) -> str:
-        """What the session is called on its log; empty without one."""
+        """The session's name in its log; empty without a log."""
         return self._log.session if self._log is not None else ""
 
     def tail(self, most: int) -> list[Entry]:
-        """Return the last records, at most so many; none without a log."""
+        """Return at most ``most`` of the last records; none without a log."""
         return self._log.tail(most) if self._log is not None else []
 
     def new_problem(self) -> AuditError | None:
-        """Return why the log can't be written, once: for the user, who is to be told."""
+        """Return why the log can't be written, once for each time it begins, to tell the user."""
         return self._log.new_problem() if self._log is not None else None
 
     def enter(self, record: records.Record, *, hurry: bool = False) -> AuditError | None:
-        """Write a record; return why it can't be written now. For a ``hurry``, see ``Log``."""
+        """Write a record. Return why it can't be written now, or None. ``hurry``: see ``Log``."""
         return self._log.enter(record, hurry=hurry) if self._log is not None else None
 
     def barred(self) -> AuditError | None:
-        """Return why nothing may run: the log is full, or is required and can't be written."""
+        """Return why nothing may run, or None.
+
+        That is if the log is full, or if it is required and can't be written.
+        """
         if self._log is None:
             return None
         return self._log.used_up() or (self._log.problem() if self._required else None)
 
     def close(self) -> None:
-        """Write that the session ended in good order."""
+        """Record the regular end of the session, and close the log."""
         if self._log is not None:
             self._log.end(records.SessionEnd(cells=self._cells))
             self._log = None
@@ -82,10 +97,11 @@ class Audit:
         *,
         by: str = "",
     ) -> AuditError | None:
-        """Enter a decision about a cell before it starts; ``admitted`` are its expressions' names.
+        """Record the decision about a cell before it starts. Return why it may not start, or None.
 
-        ``by`` says what admitted it, where not every cell is. Returned is why it may not start
-        after all: the log has all it may, or is required and can't be written.
+        An allowed cell may not start if the log is full, or if it is required and can't be written.
+        ``admitted`` are the names of its user_expressions that may run. ``by`` says what admitted
+        the cell, under a policy that does not admit every cell.
         """
         if self._log is None:
             return None
@@ -101,19 +117,19 @@ class Audit:
         if problem is None or findings or not self._required:
             return None
         self._log.amend(records.refused(record, UNWRITTEN, instead_of="allowed"))
-        self._log.new_problem()  # the cell's outcome says so
+        self._log.new_problem()  # taken, since the cell's outcome tells the user
         return problem
 
     def undecided(self, cell: ExecuteRequest, why: str) -> None:
-        """Enter a cell that was refused because nothing could be decided about it."""
+        """Record a cell that was refused because admission could not decide about it."""
         if self._log is not None:
             self._cells += 1
             record = self._decision(cell, "refused", (), ())
-            # Nobody looked at its expressions, either.
+            # Its expressions weren't judged either, so they are refused, not denied.
             self.enter(records.refused(record, why, instead_of="denied"))
 
     def in_force(self, admitted: Admitted, source: str) -> None:
-        """Enter what may run from now on."""
+        """Record which cells or templates are admitted from now on."""
         templates = admitted.templates.values() if admitted.kind == "template" else ()
         self.enter(
             records.Admission(
@@ -125,7 +141,7 @@ class Audit:
         )
 
     def too_long(self, raw: str, count: int) -> None:
-        """Enter a cell that was refused before it was looked at."""
+        """Record a cell that was refused without analysis, because it is too long."""
         if self._log is not None:
             self._cells += 1
             self.enter(
@@ -158,14 +174,15 @@ class Audit:
 
     @property
     def number(self) -> int:
-        """The number of the last decision."""
+        """The number of the last cell that was decided about."""
         return self._cells
 
     def ended(self, number: int, outcome: Outcome) -> None:
-        """Enter how an allowed cell ended."""
+        """Record the outcome of an allowed cell."""
         if self._log is None:
             return
-        error, stopped = outcome.error, outcome.stopped
+        error = outcome.error
+        stopped = outcome.stopped
         self.enter(
             records.Outcome(
                 cell=number,
@@ -179,7 +196,7 @@ class Audit:
         )
 
     def cut_off(self, number: int) -> None:
-        """Enter that an allowed cell had not ended when its session did."""
+        """Record that an allowed cell had not ended when its session ended."""
         self.enter(records.Outcome(cell=number, status="stopped", why="shutdown"))
 
     def withheld(
@@ -191,7 +208,11 @@ class Audit:
         *,
         cell: int = 0,
     ) -> None:
-        """Enter what a cell said and nobody was shown: the last one, if none is named."""
+        """Record a cell's output that was withheld; the last cell's unless ``cell`` is given.
+
+        ``sizes`` are bytes by kind, ``types`` the mime types, ``messages`` the number of messages,
+        ``comms`` the targets of widgets.
+        """
         self.enter(
             records.Withheld(
                 cell=cell or self._cells,
@@ -203,7 +224,7 @@ class Audit:
         )
 
     def called(self, call: Call) -> None:
-        """Enter a call of a tool, without what it returned; in a full log without arguments."""
+        """Record a call of a tool, without its result, and without arguments if the log is full."""
         if self._log is None:
             return
         fields = call.as_dict()
@@ -224,7 +245,7 @@ class Audit:
         )
 
     def key_sent(self, cell: int, use: KeyUse) -> None:
-        """Enter that a request carries a credential: which, and where it goes."""
+        """Record that a request carries a credential: its name, and where the request goes."""
         self.enter(
             records.Credential(
                 cell=cell or self._cells,
@@ -236,13 +257,14 @@ class Audit:
         )
 
     def refused_more(self, calls: int) -> None:
-        """Enter how many calls were refused that have no record of their own."""
+        """Record the number of refused calls that have no record of their own."""
         self.enter(records.Refusals(cell=self._cells, calls=calls))
 
     def approved(self, wanted: ApprovalRequest, decision: Decision) -> str:
-        """Enter the decision about something that takes the user's consent.
+        """Record the decision about a request for consent.
 
-        Returned is why it may not be done after all, if so: the log is required.
+        Return why the request may not be granted after all, or an empty string: that is if the log
+        is required and can't be written.
         """
         record = records.Approval(
             cell=self._cells,
@@ -260,7 +282,7 @@ class Audit:
         return UNWRITTEN
 
     def asked(self, account: RelayCounts) -> None:
-        """Enter where guests connected to, if they did."""
+        """Record the connections of guests to listed hosts, if there were any."""
         if account:
             self.enter(
                 records.Connections(
@@ -273,35 +295,35 @@ class Audit:
             )
 
     def exported(self, artifacts: Iterable[Artifact]) -> None:
-        """Enter the files that were copied out after the last cell."""
-        for one in artifacts:
+        """Record the artifacts that were copied out after the last cell."""
+        for artifact in artifacts:
             self.enter(
                 records.Artifact(
                     cell=self._cells,
-                    name=encodable(one.name),
-                    bytes=one.size_bytes,
-                    type=one.content_type,
-                    sha256=one.sha256,
+                    name=encodable(artifact.name),
+                    bytes=artifact.size_bytes,
+                    type=artifact.content_type,
+                    sha256=artifact.sha256,
                 )
             )
 
     def kept(self, kept: Iterable[Kept], of: str, by: str) -> None:
-        """Enter what was made in the project of what the session ``of`` staged."""
-        for one in kept:
+        """Record the staged changes of session ``of`` that were kept. ``by`` says who asked."""
+        for each in kept:
             self.enter(
                 records.Kept(
                     cell=self._cells,
                     of=of,
-                    name=encodable(one.change.name),
-                    change=one.change.kind,
-                    bytes=one.change.size or 0,
+                    name=encodable(each.change.name),
+                    change=each.change.kind,
+                    bytes=each.change.size or 0,
                     by=by,
-                    sha256=one.sha256,
+                    sha256=each.sha256,
                 )
             )
 
     def narrowed(self, settings: SessionSettings) -> None:
-        """Enter that the policy becomes narrower, as the last cell that was decided asks for."""
+        """Record a narrowing of the policy, which the last cell that was decided about asks for."""
         self.enter(
             records.Narrowing(
                 fields={name: records.clipped(value) for name, value in settings.changed.items()},
@@ -320,7 +342,7 @@ class Audit:
         locks: Mapping[str, str],
         proved: str = "",
     ) -> None:
-        """Enter what is enforced in a new guest, and when probes saw that."""
+        """Record the enforcement of a new guest, and when the probes proved it."""
         self.enter(
             records.Enforcement(
                 capabilities={name: str(each.status) for name, each in enforcement.items()},
@@ -331,13 +353,16 @@ class Audit:
         )
 
     def lost(self, stopped: Stopped, *, cell: int = 0) -> None:
-        """Enter that a guest is no more, and what took its place; a cell, or the last, ended it."""
+        """Record the end of a guest, and the snapshot that took its place if one did.
+
+        ``cell`` is the number of the cell in which it ended; by default the last one.
+        """
         cell, detail = cell or self._cells, records.clipped(stopped.detail)
         if stopped.why == "undo":
             self.enter(records.Undo(cell=cell, counts=stopped.undone, checkpoint=detail))
         elif stopped.why == "fork":
             self.enter(records.Forked(of=detail))
-        elif stopped.why == "crash":  # it ended by itself
+        elif stopped.why == "crash":  # the guest ended by itself
             self.enter(records.Crash(cell=cell, detail=detail))
         else:
             self.enter(records.Kill(cell=cell, why=stopped.why, detail=detail))

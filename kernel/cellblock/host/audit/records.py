@@ -1,7 +1,8 @@
-"""What can be entered in an audit log. A record's kind is its tag; defaults are left out.
+"""The records of an audit log, a class each. A record's kind is its tag; defaults are left out.
 
-A field that is added needs a default; one that changes its meaning takes a new ``VERSION``.
-What comes from a guest or a cell is bounded before (``entries``).
+``docs/audit.md`` describes them for users. A new field needs a default; a field whose meaning
+changes needs a new ``VERSION``. Texts that come from a guest or a cell are bounded before they get
+here, by the functions at the end of this module.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ Decision = Literal["allowed", "denied", "refused"]
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """One thing that happened."""
+    """An event of a session."""
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place in a cell that the policy refuses. ``excerpt`` takes ``audit.sources``."""
+    """A place in a cell that the policy refuses. ``excerpt`` is only set with ``audit.sources``."""
 
     rule: str
     line: int
@@ -42,14 +43,17 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Expression(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A user_expression that came with a cell; none is allowed where the cell is refused."""
+    """A user_expression that came with a cell. None is allowed if the cell is refused."""
 
     sha256: str
     decision: Decision
 
 
 class Gap(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked for and not enforced; ``contradicted`` if a probe saw that it is not."""
+    """A capability that the policy asks for and that is not enforced.
+
+    ``contradicted``: a probe saw that it is not.
+    """
 
     capability: str
     status: str
@@ -63,7 +67,10 @@ class Gap(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionStart(Record, frozen=True, kw_only=True, tag="session-start"):
-    """Always the first record. ``backend`` is what was chosen, ``asked`` what the policy names."""
+    """A session began: always the first record.
+
+    ``backend`` is the one that was chosen, ``asked`` the one that the policy names.
+    """
 
     cellblock: str
     python: str
@@ -81,7 +88,10 @@ class SessionStart(Record, frozen=True, kw_only=True, tag="session-start"):
 
 
 class Admission(Record, frozen=True, kw_only=True, tag="admission"):
-    """What may run, as it was read from ``source``: how many cells, and templates by their hash."""
+    """The cells or templates that may run from now on, as they were read from ``source``.
+
+    ``cells`` is the number of approved cells; ``templates`` are hashes by name.
+    """
 
     admission: str
     source: str
@@ -90,10 +100,10 @@ class Admission(Record, frozen=True, kw_only=True, tag="admission"):
 
 
 class Narrowing(Record, frozen=True, kw_only=True, tag="narrowing"):
-    """The policy became narrower: by the decision ``cell``, or by a notebook's ``file``.
+    """The policy was narrowed, by the cell of number ``cell``, or by a notebook's ``file``.
 
-    ``fields`` are what changed, as TOML has it, ``digest`` is of the policy since then. ``guest``
-    says whether it got more locks (``relock``), or a new one began with it (``fresh``).
+    ``fields`` are the fields that changed, in TOML; ``digest`` is the narrower policy's. ``guest``
+    says whether the guest got more locks (``relock``), or was replaced by a new one (``fresh``).
     """
 
     fields: dict[str, str]
@@ -104,9 +114,9 @@ class Narrowing(Record, frozen=True, kw_only=True, tag="narrowing"):
 
 
 class Enforcement(Record, frozen=True, kw_only=True, tag="enforcement"):
-    """A guest was locked: what each capability is worth, and what is missing.
+    """A guest was locked: the status of each capability, the locks, and the gaps.
 
-    ``proved`` is when the suite of probes saw what counts here; empty where it did not.
+    ``proved`` is when the probes proved the enforcement that counts here; empty if they did not.
     """
 
     capabilities: dict[str, str]
@@ -116,19 +126,19 @@ class Enforcement(Record, frozen=True, kw_only=True, tag="enforcement"):
 
 
 class Notice(Record, frozen=True, kw_only=True, tag="gap"):
-    """Something that the policy asks for is not done for now."""
+    """Something that the policy asks for can't be done for now; ``text`` says what."""
 
     text: str
 
 
 class Failure(Record, frozen=True, kw_only=True, tag="failure"):
-    """No guest can be had any more."""
+    """No guest can be started any more."""
 
     detail: str
 
 
 class SessionEnd(Record, frozen=True, kw_only=True, tag="session-end"):
-    """Always the last record of a session that was ended in good order."""
+    """The session ended regularly: always the last record."""
 
     cells: int
 
@@ -137,10 +147,11 @@ class SessionEnd(Record, frozen=True, kw_only=True, tag="session-end"):
 
 
 class Cell(Record, frozen=True, kw_only=True, tag="cell"):
-    """A decision about a cell, written before it starts. ``cell`` counts a session's decisions.
+    """The decision about a cell, written before the cell starts.
 
-    ``sha256`` is of the source as it came. ``why`` says why one was refused that has no findings,
-    ``by`` what admitted it where not every cell is.
+    ``cell`` numbers the session's decisions from 1, ``count`` is the number that front ends show.
+    ``sha256`` is of the source as it came. ``why`` says why a cell without findings was refused.
+    ``by`` says what admitted the cell, under a policy that does not admit every cell.
     """
 
     cell: int
@@ -156,7 +167,7 @@ class Cell(Record, frozen=True, kw_only=True, tag="cell"):
 
 
 class Outcome(Record, frozen=True, kw_only=True, tag="outcome"):
-    """How a cell ended that was allowed, and what it took. ``error`` is an exception's type."""
+    """The outcome of an allowed cell, and its usage. ``error`` is the type of an exception."""
 
     cell: int
     status: str
@@ -168,7 +179,7 @@ class Outcome(Record, frozen=True, kw_only=True, tag="outcome"):
 
 
 class Withheld(Record, frozen=True, kw_only=True, tag="withheld"):
-    """What a cell said and nobody was shown: bytes by kind, types, messages, widgets."""
+    """Output of a cell that was withheld: bytes by kind, mime types, messages, widgets."""
 
     cell: int
     bytes: dict[str, int] = {}
@@ -178,11 +189,11 @@ class Withheld(Record, frozen=True, kw_only=True, tag="withheld"):
 
 
 class Tool(Record, frozen=True, kw_only=True, tag="tool"):
-    """A call of a tool that ended; ``cell`` is the last that was decided.
+    """A call of a tool has ended. ``cell`` is the last cell that was decided about.
 
-    Arguments that the operator calls secret are masked, and what is large is only measured.
-    ``error`` is an exception's type; ``message`` takes ``audit.sources``. ``tokens`` is what a
-    language model took, or may have taken.
+    Arguments that the operator marked as secret are masked; of large ones there is only the size.
+    ``error`` is the type of an exception; ``message`` is only set with ``audit.sources``.
+    ``tokens`` is how many a language model took, or may have taken.
     """
 
     cell: int
@@ -197,9 +208,10 @@ class Tool(Record, frozen=True, kw_only=True, tag="tool"):
 
 
 class Credential(Record, frozen=True, kw_only=True, tag="credential"):
-    """A request of a call carries a key of the policy's, by its ``name``; said before it is sent.
+    """A request of a call carries the policy's credential ``name``. Written before it is sent.
 
-    ``host`` and ``path`` are of the request, without its query: a redirect is one of its own.
+    ``host`` and ``path`` are the request's, without its query. The request after a redirect has a
+    record of its own.
     """
 
     cell: int
@@ -210,17 +222,17 @@ class Credential(Record, frozen=True, kw_only=True, tag="credential"):
 
 
 class Refusals(Record, frozen=True, kw_only=True, tag="refusals"):
-    """So many calls were refused besides those that are entered one by one, of one cell."""
+    """The number of a cell's refused calls that have no record of their own."""
 
     cell: int
     calls: int
 
 
 class Approval(Record, frozen=True, kw_only=True, tag="approval"):
-    """The decision about what takes the user's consent; ``cell`` is the last that was decided.
+    """The decision about a request for consent. ``cell`` is the last cell that was decided about.
 
-    ``of`` is call, import or start, ``sha256`` of exactly what was asked for. ``decision`` is for
-    how long it is allowed, or no; ``asked``, if the user was and said so just now.
+    ``of`` is the request's kind, ``sha256`` the hash of exactly this request. ``decision`` is the
+    scope in which it is allowed, or "no". ``asked``: the user was asked just now and decided so.
     """
 
     cell: int
@@ -233,11 +245,12 @@ class Approval(Record, frozen=True, kw_only=True, tag="approval"):
 
 
 class Connections(Record, frozen=True, kw_only=True, tag="connections"):
-    """Where connections to listed hosts went, and how often; ``cell`` is the last decided.
+    """Connections to listed hosts, counted by address. ``cell`` is the last cell decided about.
 
-    ``reached`` were tried, with the listed name that led there; ``refused`` are where a name led
-    that may not be reached. ``others`` counts connections to more addresses than these. ``shared``
-    says that they may be of a fork, or of what this is a fork of: these have one network.
+    ``reached`` are addresses that were connected to, or tried; ``refused`` are addresses of a
+    listed name that may not be reached. Each has the listed name. ``others`` counts connections to
+    further addresses. ``shared``: the session shares its network with its forks or the session that
+    it was forked from, so the connections may be theirs.
     """
 
     cell: int
@@ -248,7 +261,7 @@ class Connections(Record, frozen=True, kw_only=True, tag="connections"):
 
 
 class Artifact(Record, frozen=True, kw_only=True, tag="artifact"):
-    """A file was copied out after a cell; ``name`` is that of the copy."""
+    """A file was copied out after a cell. ``name`` is the copy's."""
 
     cell: int
     name: str
@@ -258,10 +271,10 @@ class Artifact(Record, frozen=True, kw_only=True, tag="artifact"):
 
 
 class Kept(Record, frozen=True, kw_only=True, tag="kept"):
-    """A staged file was kept: made, changed or deleted in the project.
+    """A staged change was kept: a file was made, changed or deleted in the project.
 
-    ``of`` is the session that staged it, ``cell`` the last that was decided in this log's session;
-    ``by`` says who asked.
+    ``of`` is the session that staged it, ``by`` says who asked. ``cell`` is the last cell that this
+    log's session decided about.
     """
 
     cell: int
@@ -277,7 +290,7 @@ class Kept(Record, frozen=True, kw_only=True, tag="kept"):
 
 
 class Kill(Record, frozen=True, kw_only=True, tag="kill"):
-    """The host ended a guest; ``cell`` is the last that was decided."""
+    """The host ended a guest. ``cell`` is the last cell that was decided about."""
 
     cell: int
     why: str
@@ -292,9 +305,9 @@ class Crash(Record, frozen=True, kw_only=True, tag="crash"):
 
 
 class Undo(Record, frozen=True, kw_only=True, tag="undo"):
-    """Cells were stepped back over; the numbers are those that front ends show.
+    """Cells were undone, or the session went back to a ``checkpoint``.
 
-    Or a ``checkpoint`` was gone back to.
+    ``counts`` are the numbers of the undone cells that front ends show.
     """
 
     cell: int
@@ -303,13 +316,13 @@ class Undo(Record, frozen=True, kw_only=True, tag="undo"):
 
 
 class Forked(Record, frozen=True, kw_only=True, tag="forked"):
-    """The session goes on from a copy of another session's guest, whose log is called ``of``."""
+    """The session began with a copy of another session's guest; ``of`` is that session's name."""
 
     of: str
 
 
 class Restore(Record, frozen=True, kw_only=True, tag="restore"):
-    """A snapshot took over; numbers of what it does not have."""
+    """A snapshot took over: how much of the lost guest it does not have, and cells run again."""
 
     threads: int = 0
     tasks: int = 0
@@ -323,24 +336,24 @@ class Restore(Record, frozen=True, kw_only=True, tag="restore"):
 
 
 class Lost(Record, frozen=True, kw_only=True, tag="lost"):
-    """Records before this one could not be written, and were more than memory is kept for."""
+    """The number of records before this one that were given up, since the log can't be written."""
 
     records: int
 
 
-# --- what values, and texts of others, become in a record: bounded, and as they can be written ----
+# --- values and foreign texts for records: bounded, and encodable ---------------------------------
 
-#: Characters of a text that a guest may have written.
+#: The most characters of a text that a guest may have written.
 _LONGEST: Final = 200
 
 
 def clipped(text: str) -> str:
-    """Return a text of others, bounded."""
+    """Return a text that a guest or a cell may have written, bounded."""
     return encodable(text[:_LONGEST])
 
 
 def clipped_name(text: str) -> str:
-    """Return what should be a name, or nothing: a guest may say anything."""
+    """Return a name, bounded, or "" if the text isn't one: a guest may send any text."""
     return text[:_LONGEST] if _is_name(text) else ""
 
 
@@ -349,7 +362,7 @@ def _is_name(text: str) -> bool:
 
 
 def expressions_of(cell: types.ExecuteRequest, admitted: Iterable[str]) -> tuple[Expression, ...]:
-    """Return a cell's expressions as they are entered; ``admitted`` are names of those that run."""
+    """Return the records of a cell's expressions. ``admitted`` are the names of those that run."""
     names = set(admitted)
     return tuple(
         Expression(sha256=sha256(text), decision="allowed" if name in names else "denied")
@@ -358,7 +371,7 @@ def expressions_of(cell: types.ExecuteRequest, admitted: Iterable[str]) -> tuple
 
 
 def refused(record: Cell, why: str, *, instead_of: Decision) -> Cell:
-    """Return a cell's record as that of one that is refused, with the expressions decided so."""
+    """Return a cell's record as a refusal; its ``instead_of`` expressions are refused, too."""
     expressions = (
         replace(each, decision="refused") if each.decision == instead_of else each
         for each in record.expressions
@@ -367,12 +380,12 @@ def refused(record: Cell, why: str, *, instead_of: Decision) -> Cell:
 
 
 def gap_of(gap: model.Gap) -> Gap:
-    """Return a gap as it is entered."""
+    """Return the record of a gap."""
     return Gap(**{name: getattr(gap, name) for name in Gap.__struct_fields__})
 
 
 def restore_of(restored: types.Restored) -> Restore:
-    """Return what a snapshot that took over lacks, as it is entered."""
+    """Return the record of a snapshot that took over."""
     return Restore(
         threads=len(restored.threads),
         tasks=restored.tasks,
@@ -384,7 +397,7 @@ def restore_of(restored: types.Restored) -> Restore:
 
 
 def findings_of(findings: Sequence[analysis.Finding], *, sources: bool) -> tuple[Finding, ...]:
-    """Return findings as they are entered: names that were refused, but no text beside them."""
+    """Return the records of findings. Without ``sources`` they have refused names, but no text."""
     return tuple(
         Finding(
             rule=f.rule,

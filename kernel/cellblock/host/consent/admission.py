@@ -1,11 +1,11 @@
-"""Admission: what may run in a session, looked up anew when it has changed on disk; and templates.
+"""Admission: decides which cells may run in a session, and reads the operator's templates.
 
-A manifest that is written while a kernel runs counts from the next cell on, and so does one that is
-taken back. What can't be trusted any more, the key too, stops every cell until it is mended.
+A manifest that is written or taken back while a kernel runs counts from the next cell on. If the
+manifest or the key can't be trusted any more, no cell runs until that is mended.
 
-A folder of templates holds ``NAME.py`` and ``NAME.schema.json`` for each. Names are never made into
-paths: a folder is listed, and what is in it is found by name. Files are opened once and judged by
-what was opened.
+A folder of templates has a ``NAME.py`` and a ``NAME.schema.json`` for each. A name that a cell
+gives is never made into a path: the folder is listed, and the name looked up in the list. Each file
+is opened once, and the descriptor is judged.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _REMEDY: Final = "Have it approved: cellblock approve NOTEBOOK, with this kernel
 
 
 class AdmissionGate:
-    """Decides about cells.
+    """The gate that each cell of a session passes.
 
-    ``observe`` is called with what is in force, and where that is from: when it is first read, and
-    when it has changed.
+    ``observe`` is called with what is admitted, and where that comes from, when it is first read
+    and whenever it has changed.
     """
 
     def __init__(
@@ -48,25 +48,28 @@ class AdmissionGate:
         project: Path,
         observe: Callable[[Admitted, str], None] = lambda _admitted, _source: None,
     ) -> None:
-        self._policy, self._project, self._observe = policy, project, observe
+        self._policy = policy
+        self._project = project
+        self._observe = observe
         self._admitted = _without_cells(policy)
         self._place: ManifestFile | None = None
         #: The manifest that is in force.
         self._manifest: Manifest | None = None
+        #: The source that was observed last.
         self._observed: str | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether every cell is admitted, and expressions beside cells are."""
+        """Whether every cell and every user_expression is admitted."""
         return self._admitted.kind == "any"
 
     @property
     def templates(self) -> Mapping[str, Template]:
-        """The templates by name. Looking into it raises AdmissionError where they can't be read."""
+        """The templates by name. Its methods raise AdmissionError if they can't be read."""
         return self._admitted.templates
 
     def judge(self, raw: str) -> Ruling:
-        """Decide about a cell. Raise AdmissionError where nothing can be decided."""
+        """Decide about a cell. Raise AdmissionError if the manifest or templates can't be read."""
         if self._admitted.kind == "approved":
             self._read_manifest()
         elif self._admitted.kind == "template" and self._observed is None:
@@ -81,11 +84,11 @@ class AdmissionGate:
         """Admit the cells that the manifest has now. Raise AdmissionError."""
         if self._place is None:
             self._place = of_cells(self._policy, self._project)
-        found = self._place.current()
-        if found is not self._manifest:
-            self._manifest = found
-            self._admitted = replace(self._admitted, cells=approved(found), remedy=_REMEDY)
-            self._put_in_force(f"{self._place.file}, number {found.serial}")
+        manifest = self._place.current()
+        if manifest is not self._manifest:
+            self._manifest = manifest
+            self._admitted = replace(self._admitted, cells=approved(manifest), remedy=_REMEDY)
+            self._put_in_force(f"{self._place.file}, number {manifest.serial}")
 
     def _put_in_force(self, source: str) -> None:
         if source != self._observed:
@@ -94,25 +97,25 @@ class AdmissionGate:
 
 
 def of_notebook(policy: Policy, notebook: Path) -> Admitted:
-    """Return what may run of one notebook: for those who check it before it is published.
+    """Return what may run of one notebook, for a check before it is published.
 
-    Raise AdmissionError where a kernel would run nothing.
+    Raise AdmissionError if a kernel would run none of it.
     """
     admitted = _without_cells(policy)
     if policy.admission != "approved":
         return admitted
     path = notebook.resolve()
-    found = of_cells(policy, path.parent).read()
-    return replace(admitted, cells=approved(found, path.name), remedy=_REMEDY)
+    manifest = of_cells(policy, path.parent).read()
+    return replace(admitted, cells=approved(manifest, path.name), remedy=_REMEDY)
 
 
 def approved(manifest: Manifest, notebook: str | None = None) -> dict[str, Approved]:
-    """Return the cells that may run by their hash: all, or those of one notebook."""
+    """Return the approved cells by their hash: of all notebooks, or of one."""
     return {
-        sha256(cell.source): Approved(cell.source, one.subject, cell.number)
-        for one in manifest.records
-        if one.kind == "notebook" and notebook in (None, one.subject)
-        for cell in one.cells
+        sha256(cell.source): Approved(cell.source, record.subject, cell.number)
+        for record in manifest.records
+        if record.kind == "notebook" and notebook in (None, record.subject)
+        for cell in record.cells
     }
 
 
@@ -136,7 +139,7 @@ _REPLACE: Final = "Put a file in its place."
 
 
 class FolderTemplates(Mapping[str, Template]):
-    """The templates in some folders, read when somebody first asks for one."""
+    """The templates in some folders, which are read when the first is looked up."""
 
     def __init__(self, folders: tuple[str, ...]) -> None:
         self._folders = folders
@@ -160,10 +163,10 @@ class FolderTemplates(Mapping[str, Template]):
 def load(folders: Iterable[str]) -> dict[str, Template]:
     """Return the templates of all folders by name.
 
-    Raise AdmissionError for a folder that is not there, a file that is not what it should be, or a
-    name that two folders have.
+    Raise AdmissionError for a folder that does not exist, a file that is not a template or schema,
+    or a name that two folders have.
     """
-    found: dict[str, Template] = {}
+    templates: dict[str, Template] = {}
     for folder in map(Path, folders):
         try:
             names = sorted(path.name for path in folder.iterdir())
@@ -179,16 +182,17 @@ def load(folders: Iterable[str]) -> dict[str, Template]:
                 remedy = "Begin it with a small letter; small letters, digits, - and _ may follow."
                 raise _wrong(folder / file, "not a template's name", remedy)
             template = _template(folder, name)
-            if name in found:
+            if name in templates:
                 message = f"another folder has a template {name!r}, too"
                 raise _wrong(folder / file, message, "Rename one.")
-            found[name] = template
-        if len(found) > MOST_TEMPLATES:
+            templates[name] = template
+        if len(templates) > MOST_TEMPLATES:
             raise _wrong(folder, f"more than {MOST_TEMPLATES} templates", "Remove some.")
-    return found
+    return templates
 
 
 def _template(folder: Path, name: str) -> Template:
+    """Read a template and its schema. Raise AdmissionError."""
     source = _text(folder, f"{name}.py")
     file = folder / f"{name}.schema.json"
     try:
@@ -210,7 +214,10 @@ def _template(folder: Path, name: str) -> Template:
 
 
 def _text(folder: Path, name: str) -> str:
-    """Return a file's text. A link is followed where it stays in the folder, as config maps' do."""
+    """Return a file's text. Raise AdmissionError.
+
+    A link is followed if it stays in the folder: Kubernetes makes such links for config maps.
+    """
     path, root = folder / name, os.path.realpath(folder)
     real = os.path.realpath(path)
     if not within(real, root):

@@ -1,12 +1,18 @@
-"""Who is asked, about what, and how often: a session's approvals.
+"""The approver: decides about requests for consent in a session, and asks the user if need be.
 
-Calls of one cell wait in line; a cell's imports are asked about before it is sent. One question at
-a time is put, answered, or withdrawn. An answer is for what was asked and nothing else. A cell that
-goes on asking is refused without a question.
+A cell's imports are asked about before the cell is sent, its calls while it runs. Requests wait in
+a queue, and one question at a time is put, answered or withdrawn. An answer allows what was asked
+and nothing else. After some refusals, and beyond a number of questions, the rest of a cell's
+requests are refused without a question::
 
-A question is put at the front end's input prompt. An answer is the code that stands in it, and a
-word. A line that was typed before the question was there, or for a question of the cell's, does not
-have the code. So nothing is allowed by it; who forgot the code is asked once more.
+    request --> queue --> decided already? --> question --> answer --> settled
+                            granted, or                       |  ^
+                            refused unasked                   +--+ once, if its code is wrong
+
+A question is put at the front end's input prompt. An answer is the code that the question shows,
+and a word. A line that was typed before the question was there, or for a question of the cell's
+own, does not have the code, so it allows nothing. A user who forgot the code is asked once more
+(ADR 0105).
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
     from cellblock.host.session.types import ExecuteRequest
 
     Observe = Callable[[ApprovalRequest, "Decision"], str]
-    #: Puts a question; returns what withdraws it, or None where nobody can be asked.
+    #: Puts a question. Returns a function that withdraws it, or None if nobody can be asked.
     Ask = Callable[
         [ApprovalRequest, ExecuteRequest | None, str, Callable[["Answer"], None]],
         Callable[[], None] | None,
@@ -48,17 +54,18 @@ if TYPE_CHECKING:
     Consult = Callable[[Question, Callable[[str], None]], Callable[[], None] | None]
 
 
-# --- where packages are that may be approved: installed for the interpreter, by nobody's cell -----
+# --- packages that may be approved: installed for the interpreter, and not by a cell --------------
 
-#: Folders of these names hold nothing else.
+#: Names of folders that have only installed packages.
 _INSTALLED: Final = ("dist-packages", "site-packages")
 
 
 def is_installed(package: str, more: tuple[str, ...] = ()) -> bool:
-    """Whether guests find ``package`` among what is installed, or in one of ``more`` folders.
+    """Return whether guests find ``package`` among installed ones, or in one of ``more`` folders.
 
-    Not in a notebook's folder, nor by a link that leads elsewhere; nothing of it is imported. One
-    without a file of its own is none: whoever adds a folder adds to it.
+    A package in a notebook's folder, or reached through a link that leads elsewhere, does not
+    count. Neither does a namespace package, which has no file of its own: any folder on the path
+    can add to it. Nothing is imported.
     """
     try:
         spec = PathFinder.find_spec(package, [*import_path(), *more])
@@ -67,11 +74,12 @@ def is_installed(package: str, more: tuple[str, ...] = ()) -> bool:
     if spec is None or not spec.origin or not PurePath(spec.origin).is_absolute():
         return False
     real = PurePath(os.path.realpath(spec.origin))
-    return any(real.is_relative_to(os.path.realpath(one)) for one in {*_folders(), *more})
+    return any(real.is_relative_to(os.path.realpath(path)) for path in {*_folders(), *more})
 
 
 @lru_cache(maxsize=1)
 def _folders() -> tuple[str, ...]:
+    """Return the folders of packages that are installed for the guests' interpreter."""
     named = [path for path in import_path() if PurePath(path).name in _INSTALLED]
     paths = sysconfig.get_paths()
     return (*named, paths["purelib"], paths["platlib"])
@@ -81,9 +89,9 @@ def _folders() -> tuple[str, ...]:
 
 
 class No(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer of no: who said so, or why nobody did, and what the cell is to do instead.
+    """A refusal: ``why`` says who refused or why nobody could be asked, ``remedy`` what to do.
 
-    ``asked``: somebody was asked, and said so.
+    ``asked``: somebody was asked, and refused.
     """
 
     why: str
@@ -91,9 +99,10 @@ class No(msgspec.Struct, frozen=True, kw_only=True):
     asked: bool = True
 
 
-#: ``again`` is a request to allow that does not hold; ``no`` has the words of the ``Wording``.
+#: ``again`` means that the answer would allow something but its code or scope is wrong. ``no`` is a
+#: refusal in the words of the ``Wording``.
 Answer = Literal["once", "session", "always", "no", "again"] | No
-#: Characters of an answer that are looked at, and digits of a code.
+#: Characters of the longest answer, and digits of a code.
 _MAX_ANSWER: Final = 100
 _DIGITS: Final = 3
 _SCOPES: Final[dict[str, Scope]] = {
@@ -105,7 +114,7 @@ _SCOPES: Final[dict[str, Scope]] = {
     "session": "session",
 }
 _FILLING: Final = frozenset({"allow", "this", "y", "yes"})
-#: Characters of a policy's name, and of a scope.
+#: Characters of a policy's name and of a scope that a question shows.
 _NAME: Final = 64
 _SCOPE: Final = 200
 _ONCE: Final[dict[Of, str]] = {
@@ -117,10 +126,10 @@ _ONCE: Final[dict[Of, str]] = {
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision about a request: a ``scope`` if it is allowed, and otherwise why not.
+    """The decision about a request: a ``scope`` if it is allowed, otherwise ``why`` it is not.
 
-    ``asked``: the user was, and said so. ``remedy`` is what to do instead, where the rule that a
-    cell broke has no better one.
+    ``asked``: the user was asked just now, and decided so. ``remedy`` says what to do instead, and
+    is used if the rule that the cell broke has no better one.
     """
 
     scope: Scope | None = None
@@ -130,10 +139,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt:
-    """Puts requests as prompts (``Ask``); ``grants`` know for what scope and policy."""
+    """An ``Ask`` that puts a request at the front end's input prompt.
+
+    ``grants`` has the scope and policy that the question names.
+    """
 
     def __init__(self, consult: Consult, grants: Grants) -> None:
-        self._consult, self._grants = consult, grants
+        self._consult = consult
+        self._grants = grants
 
     def __call__(
         self,
@@ -142,34 +155,40 @@ class Prompt:
         note: str,
         answered: Callable[[Answer], None],
     ) -> Callable[[], None] | None:
-        """Ask; return what withdraws that, or None."""
-        code, scopes = new_code(), offered(wanted)
-        asked = question(wanted, self._grants.under, code, note, cell)
-        return self._consult(asked, lambda typed: answered(read_answer(typed, code, scopes)))
+        """Put a question. Return a function that withdraws it, or None if nobody can be asked."""
+        code = new_code()
+        scopes = offered(wanted)
+        prompt = question(wanted, self._grants.under, code, note, cell)
+        return self._consult(prompt, lambda typed: answered(read_answer(typed, code, scopes)))
 
 
 def new_code() -> str:
-    """Return a code for one question: three digits, the first of them no zero."""
+    """Return a random code for one question: three digits that do not begin with 0."""
     return str(secrets.randbelow(900) + 100)
 
 
 def read_answer(text: str, code: str, scopes: tuple[Scope, ...]) -> Answer:
-    """Return what ``text`` says to a question with this code; the code by itself is for once.
+    """Return the answer that ``text`` gives to a question with this code and these ``scopes``.
 
-    ``again`` is returned without the code, or for a word that is not among ``scopes``.
+    The code alone allows once. An answer that would allow something is ``again`` if its code is
+    wrong or missing, or if its scope is not offered. Any other text is ``no``.
     """
     words = text[: _MAX_ANSWER + 1].lower().replace(",", " ").split()
     codes = [w for w in words if len(w) == _DIGITS and w.isascii() and w.isdigit()]
     known = all(word in _SCOPES or word in _FILLING or word in codes for word in words)
-    meant = {_SCOPES[word] for word in words if word in _SCOPES} or {"once"}
-    if not words or not known or len(meant) > 1 or len(text) > _MAX_ANSWER:
+    named = {_SCOPES[word] for word in words if word in _SCOPES} or {"once"}
+    if not words or not known or len(named) > 1 or len(text) > _MAX_ANSWER:
         return "no"
-    scope = meant.pop()
+    scope = named.pop()
     return scope if codes == [code] and scope in scopes else "again"
 
 
 def offered(wanted: ApprovalRequest) -> tuple[Scope, ...]:
-    """Return for how long a request can be allowed, the shortest first."""
+    """Return the scopes in which a request can be allowed, the shortest first.
+
+    Keeping is allowed once only. Once is not offered for a request that isn't shown whole, nor for
+    a kernel's start.
+    """
     if wanted.of == "keep":
         return ("once",)
     lasting: tuple[Scope, ...] = ("session", "always")
@@ -179,10 +198,12 @@ def offered(wanted: ApprovalRequest) -> tuple[Scope, ...]:
 def question(
     wanted: ApprovalRequest, under: GrantContext, code: str, note: str, cell: ExecuteRequest | None
 ) -> Question:
-    """Return the question for a request of this cell, and what each answer to it means."""
-    start, source = wanted.of == "start", "" if cell is None else cell.code
+    """Return the question about a request of this cell, with the meaning of each answer."""
+    start = wanted.of == "start"
+    source = "" if cell is None else cell.code
     count = 0 if cell is None else cell.execution_count
-    policy, place = exact(clip(under.policy, _NAME)), exact(clip(under.scope, _SCOPE))
+    policy = exact(clip(under.policy, _NAME))
+    place = exact(clip(under.scope, _SCOPE))
     meanings: dict[Scope, str] = {
         "once": _ONCE[wanted.of],
         "session": f"{wanted.all_of}, until this kernel ends",
@@ -200,11 +221,10 @@ def question(
 
 # --- deciding, and asking -------------------------------------------------------------------------
 
-#: Questions for one cell, and answers of no, from which on the rest is refused unasked.
+#: Questions for one cell, and refusals, after which the rest of its requests are refused unasked.
 MOST_ASKED: Final = 20
 MOST_REFUSED: Final = 3
-#: To a yes for this one call, which counts where the question has all of it: other answers are
-#: always offered.
+#: Why a yes for this one call does not count although it was given. Other answers always do.
 _NOT_OFFERED: Final = (
     "its arguments are too long to be shown whole, so a yes to this one call does not count. Give "
     'it less at once; the program can answer "session" instead'
@@ -215,19 +235,20 @@ _NOT_TAKEN: Final = (
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
-    """The words for an answer of no, and for what is then refused in the same cell unasked.
+    """The words for a refusal, and for later requests of the same cell that are refused unasked.
 
-    A program has no words for that, as it is asked each time; a person is spared many questions.
+    Without the latter nothing is refused unasked: a program is asked each time, while a person is
+    spared many questions.
     """
 
     no: No
-    #: To the same request, and to others; ``{}`` is how many answers of no there were.
+    #: For the same request, and for others; ``{}`` is the number of refusals.
     again: str = ""
     others: str = ""
 
     @property
     def spared(self) -> bool:
-        """Whether who answers is spared many questions."""
+        """Whether the one who answers is spared many questions."""
         return bool(self.again)
 
 
@@ -237,7 +258,7 @@ USER: Final = Wording(
     others="you said no {} times in this cell",
 )
 PROGRAM: Final = Wording(no=No(why="the program said no", remedy="The program said no."))
-#: A person whom a program asks. It gives the answer of no in its own words.
+#: For a person whom a program asks. The program may give a refusal in its own words.
 PERSON: Final = Wording(
     no=No(why="the person asked said no", remedy="The person asked said no."),
     again="the person asked did not allow this in this cell, and is not asked again",
@@ -250,7 +271,7 @@ def _refused(no: No) -> Decision:
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
-    """A request to be decided, what gets the decision, and the number of the call that it is of."""
+    """A request in the queue, the function that gets the decision, and the call's number if any."""
 
     wanted: ApprovalRequest
     decided: Callable[[Decision], None]
@@ -258,11 +279,12 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 class Approver:
-    """Decides about calls (``services.tools.calls.Approval``), imports, and a kernel's start.
+    """A session's decisions about calls, imports, keeping, and a kernel's start.
 
-    ``ask`` puts a question. ``observe`` is called with each decision of the user's, and with others
-    once a cell for each subject; it returns why something may not be done after all. ``tell`` gets
-    a line for the user, who may be a program, by the ``wording``.
+    An ``Approval`` of ``services.tools.calls``. ``ask`` puts a question. ``observe`` is called with
+    each decision that the user made just now, and with any other decision once a cell for each
+    subject; it returns why a request may not be granted after all, or an empty string. ``tell``
+    shows the user a line. ``wording`` says whether the user is a person or a program.
     """
 
     def __init__(
@@ -274,59 +296,67 @@ class Approver:
         tell: Callable[[str], None],
         wording: Wording = USER,
     ) -> None:
-        self._ask, self._grants, self._observe, self._tell = ask, grants, observe, tell
+        self._ask = ask
+        self._grants = grants
+        self._observe = observe
+        self._tell = tell
         self._wording = wording
         self._on_waiting: Callable[[bool], None] = lambda _asked: None
         self._queue = deque[_Waiting]()
-        #: What is asked about now, and what withdraws the question.
+        #: The request of the question that is put now, and the function that withdraws it.
         self._open: _Waiting | None = None
         self._withdraw: Callable[[], None] | None = None
+        #: Whether _go_on is on the stack.
         self._goes_on = False
         self._cell: ExecuteRequest | None = None
-        #: Why nothing is asked any more in this cell.
+        #: Why no more questions are put for this cell; empty if they are.
         self._stopped = ""
+        #: The number of questions for this cell.
         self._asked = 0
-        #: What was refused in this cell, by hash; and what was observed of it unasked.
+        #: The hashes of requests that the user refused in this cell, and the decisions made without
+        #: asking that were observed in it.
         self._refused: set[str] = set()
         self._noted: set[tuple[str, ...]] = set()
-        #: What may be imported, and for which names and rules that was found.
+        #: The imports that are granted, and the names and rules for which that was found.
         self._granted: Granted | None = None
-        self._found: tuple[frozenset[str], Rules | None] = (frozenset(), None)
-        #: Where packages are besides those of the interpreter.
+        self._granted_for: tuple[frozenset[str], Rules | None] = (frozenset(), None)
+        #: Folders of packages besides those of the interpreter.
         self.folders: tuple[str, ...] = ()
 
     # --- a cell -------------------------------------------------------------------------------
 
     def begin(self, cell: ExecuteRequest) -> None:
-        """Begin a cell: what its calls and imports ask for is asked for it."""
+        """Begin a cell: requests are asked for it from now on."""
         self._refuse_all("another cell has begun")
-        self._cell, self._stopped, self._asked = cell, "", 0
+        self._cell = cell
+        self._stopped = ""
+        self._asked = 0
         self._refused.clear()
         self._noted.clear()
         self._grants.begin()
 
     def end(self) -> None:
-        """End the cell: nobody is asked for it any more."""
+        """End the cell: refuse the requests that wait, and ask nobody until another begins."""
         self._cell = None
-        self._grants.begin()  # handlers of widgets are none of the cell
+        self._grants.begin()  # handlers of widgets run later, and have no grants of the cell
         self._refuse_all("the cell has ended")
 
     def interrupt(self) -> None:
-        """Refuse what waits, and what this cell asks for from now on."""
+        """Refuse the requests that wait, and all later ones of this cell."""
         self._stopped = "it was interrupted"
         self._refuse_all(self._stopped)
 
     @property
     def asks(self) -> bool:
-        """Whether a question stands."""
+        """Whether a question is put now."""
         return self._open is not None
 
     def narrow_to(self, digest: str) -> None:
-        """Hold to a narrower policy: what was allowed for always was so under another."""
+        """Apply a narrower policy, by its digest: grants for always were for another one."""
         self._grants.narrow_to(digest)
 
     def on_waiting(self, waiting: Callable[[bool], None]) -> None:
-        """Call ``waiting`` when the user is asked, and when that is over."""
+        """Have ``waiting`` called with True when the user is asked, and with False after that."""
         self._on_waiting = waiting
 
     # --- calls --------------------------------------------------------------------------------
@@ -334,23 +364,23 @@ class Approver:
     def decide(
         self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None]
     ) -> None:
-        """Decide about a call; that very call is run, or refused."""
+        """Decide about a call, now or later; call one of the two."""
         wanted = request.of_call(call)
         if wanted is None:
             refuse("its arguments are no data that can be shown")
             return
 
-        def decided(decision: Decision) -> None:
+        def on_decided(decision: Decision) -> None:
             if decision.scope is not None:
                 proceed()
             else:
                 refuse(decision.why)
 
-        self._put(wanted, decided, call.number)
+        self._put(wanted, on_decided, call.number)
 
     def dropped(self, number: int) -> None:
-        """Ask no more about a call that nobody waits for. It is not decided."""
-        self._queue = deque(one for one in self._queue if one.call != number)
+        """Stop asking about a call that was withdrawn. It is not decided."""
+        self._queue = deque(waiting for waiting in self._queue if waiting.call != number)
         if self._open is not None and self._open.call == number:
             self._close()
             self._go_on()
@@ -358,33 +388,39 @@ class Approver:
     # --- imports ------------------------------------------------------------------------------
 
     def granted(self, rules: Rules) -> Granted | None:
-        """Return what may be imported now besides what a policy's ``rules`` allow."""
-        names, (known, under) = self._grants.imports(), self._found
+        """Return the imports that are granted besides those that a policy's ``rules`` allow.
+
+        None if there are none. The result is found anew only if the grants or the rules change.
+        """
+        names, (known, under) = self._grants.imports(), self._granted_for
         if names != known or (names and rules is not under):
-            found = [one for name in names for one in approvable(name, rules)]
-            there = [one for one in found if self._is_there(one)]
+            imports = [each for name in names for each in approvable(name, rules)]
+            there = [each for each in imports if self._is_there(each)]
             modules, packages = (
-                tuple(sorted({one.name for one in there if one.kind == kind}))
+                tuple(sorted({each.name for each in there if each.kind == kind}))
                 for kind in ("module", "package")
             )
-            self._found = names, rules
+            self._granted_for = names, rules
             self._granted = Granted(modules=modules, packages=packages) if there else None
         return self._granted
 
     def wanted(self, findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
-        """Return what the user could approve of for a cell with these findings to run."""
-        found = wanted(findings, rules)
-        return found if all(map(self._is_there, found)) else ()
+        """Return the imports that the user could approve so that a cell with these findings runs.
 
-    def _is_there(self, one: Import) -> bool:
-        return one.kind == "module" or is_installed(one.name, self.folders)
+        None of them if the cell could still not run.
+        """
+        imports = wanted(findings, rules)
+        return imports if all(map(self._is_there, imports)) else ()
+
+    def _is_there(self, needed: Import) -> bool:
+        return needed.kind == "module" or is_installed(needed.name, self.folders)
 
     def ask_imports(self, imports: Iterable[Import], decided: Callable[[Decision], None]) -> None:
-        """Ask whether the cell may import these."""
+        """Ask whether the cell may make these imports."""
         source = self._cell.code if self._cell is not None else ""
         self._put(request.of_imports(imports, sha256(source)), decided)
 
-    # --- keeping what was staged ------------------------------------------------------------------
+    # --- keeping staged changes -------------------------------------------------------------------
 
     def ask_keeping(self, wanted: ApprovalRequest, decided: Callable[[Decision], None]) -> None:
         """Ask whether the cell may keep files."""
@@ -393,11 +429,11 @@ class Approver:
     # --- a kernel's start ---------------------------------------------------------------------
 
     def may_start(self) -> bool:
-        """Whether a kernel of mode unsafe may always start."""
+        """Return whether a kernel of mode unsafe may start without a question."""
         return self._grants.covers(request.of_start()) is not None
 
     def ask_start(self, decided: Callable[[Decision], None]) -> None:
-        """Ask whether it may."""
+        """Ask whether a kernel of mode unsafe may start."""
         self._put(request.of_start(), decided)
 
     # --- the queue ----------------------------------------------------------------------------
@@ -405,31 +441,32 @@ class Approver:
     def _put(
         self, wanted: ApprovalRequest, decided: Callable[[Decision], None], call: int | None = None
     ) -> None:
-        """Decide when it is this one's turn; ``decided`` may be called before this returns."""
+        """Queue a request. ``decided`` may be called before this returns."""
         self._queue.append(_Waiting(wanted, decided, call))
         self._go_on()
 
     def _go_on(self) -> None:
-        """Put the next question; what needs none is decided on the way.
+        """Decide the requests in the queue up to the next one that needs a question, and put that.
 
-        What gets a decision may put another request, which finds its place in the queue.
+        A function that gets a decision may queue another request. The loop then finds it, so the
+        inner call returns at once.
         """
         if self._goes_on:
             return
         self._goes_on = True
         try:
             while self._open is None and self._queue:
-                one = self._queue.popleft()
-                decision = self._unasked(one.wanted)
-                if decision is None and not self._question(one, ""):
+                waiting = self._queue.popleft()
+                decision = self._unasked(waiting.wanted)
+                if decision is None and not self._question(waiting, ""):
                     decision = Decision(why="nobody can be asked: this front end takes no input")
                 if decision is not None:
-                    self._settle(one, decision)
+                    self._settle(waiting, decision)
         finally:
             self._goes_on = False
 
     def _unasked(self, wanted: ApprovalRequest) -> Decision | None:
-        """Decide without asking, where that can be; else count a question."""
+        """Return a decision that needs no question; otherwise count a question and return None."""
         if (scope := self._grants.covers(wanted)) is not None:
             return Decision(scope=scope)
         why = self._stopped
@@ -447,43 +484,49 @@ class Approver:
         self._asked += 1
         return None
 
-    def _question(self, one: _Waiting, note: str) -> bool:
-        """Put a question. Return whether anybody can be asked."""
-        shown = request.with_lines(one.wanted)
+    def _question(self, waiting: _Waiting, note: str) -> bool:
+        """Put a question. Return False if nobody can be asked.
+
+        ``note`` is empty the first time, and says why the user is asked a second time.
+        """
+        shown = request.with_lines(waiting.wanted)
         offers = offered(shown)
 
-        def answered(answer: Answer) -> None:
-            if self._open is one:
-                self._answered(one, answer, offers, again=not note)
+        def on_answer(answer: Answer) -> None:
+            if self._open is waiting:
+                self._answered(waiting, answer, offers, again=not note)
 
-        withdraw = self._ask(shown, self._cell, note, answered)
+        withdraw = self._ask(shown, self._cell, note, on_answer)
         if withdraw is None:
             return False
-        self._open, self._withdraw = one, withdraw
+        self._open, self._withdraw = waiting, withdraw
         self._on_waiting(True)
         return True
 
     def _answered(
-        self, one: _Waiting, answer: Answer, offers: tuple[Scope, ...], *, again: bool
+        self, waiting: _Waiting, answer: Answer, offers: tuple[Scope, ...], *, again: bool
     ) -> None:
-        """Decide by an answer; whoever asked, only what was offered allows anything."""
-        self._withdraw = None  # it is answered
-        if answer == "again" and again and self._question(one, _NOT_TAKEN):
+        """Decide by an answer. Only a scope in ``offers`` allows anything, whoever answers.
+
+        ``again``: a wrong code is asked for once more.
+        """
+        self._withdraw = None  # the question was answered, so can't be withdrawn any more
+        if answer == "again" and again and self._question(waiting, _NOT_TAKEN):
             return
         self._close()
         match answer:
             case "again" | "no":
-                self._settle(one, _refused(self._wording.no))
+                self._settle(waiting, _refused(self._wording.no))
             case No():
-                self._settle(one, _refused(answer))
+                self._settle(waiting, _refused(answer))
             case scope if scope in offers:
-                self._settle(one, Decision(scope=scope, asked=True))
+                self._settle(waiting, Decision(scope=scope, asked=True))
             case _:
-                self._settle(one, Decision(why=_NOT_OFFERED, asked=True))
+                self._settle(waiting, Decision(why=_NOT_OFFERED, asked=True))
         self._go_on()
 
     def _close(self) -> None:
-        """Have no question stand."""
+        """Withdraw the question that is put now, if there is one."""
         if self._open is None:
             return
         withdraw, self._open, self._withdraw = self._withdraw, None, None
@@ -492,19 +535,20 @@ class Approver:
         self._on_waiting(False)
 
     def _refuse_all(self, why: str) -> None:
-        """Refuse everything that waits."""
-        waiting = [*([self._open] if self._open else []), *self._queue]
+        """Refuse the request that is asked about and those in the queue."""
+        unsettled = [*([self._open] if self._open else []), *self._queue]
         self._queue.clear()
         self._close()
-        for one in waiting:
-            self._settle(one, Decision(why=why))
+        for waiting in unsettled:
+            self._settle(waiting, Decision(why=why))
 
-    def _settle(self, one: _Waiting, decision: Decision) -> None:
-        """Have a decision observed, remember what the user said, and hand it on.
+    def _settle(self, waiting: _Waiting, decision: Decision) -> None:
+        """Report a decision to the observer, remember the user's answer, and pass the decision on.
 
-        Where it may not be done after all, nothing is remembered, and the decision is no.
+        If the observer objects, nothing is remembered, and the decision is no.
         """
-        wanted, why = one.wanted, ""
+        wanted = waiting.wanted
+        why = ""
         unasked = (wanted.of, *wanted.subjects, decision.scope or decision.why)
         if decision.asked or unasked not in self._noted:
             why = self._observe(wanted, decision)
@@ -515,4 +559,4 @@ class Approver:
                 self._refused.add(wanted.sha256)
             elif problem := self._grants.add(wanted, decision.scope):
                 self._tell(f"that holds for this session, and can't be kept for always: {problem}")
-        one.decided(Decision(why=why) if why else decision)
+        waiting.decided(Decision(why=why) if why else decision)

@@ -1,10 +1,10 @@
-"""What a user allowed before: for this cell, for the session, or for always.
+"""Grants: what a user has allowed already, for this cell, for the session, or always.
 
-What is for always is a record of the store (``store``), which all kernels look at. It counts for
-one scope, one policy and that policy's digest: a policy that changed voids it. What can't be
-trusted allows nothing, so that users are asked anew. What is taken back counts no more from the
-next look on. What is for the session or a cell is in memory alone: it ends with them, and no other
-process is to use it.
+A grant for always is a record in the store (``store``), which all kernels read. It counts for one
+scope, one policy and that policy's digest: when the policy changes, it is void. A store that can't
+be trusted grants nothing, so the user is asked again. A grant that is taken back no longer counts
+from the next look on. Grants for a cell or the session are only in memory: they end with it, and no
+other process may use them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from cellblock.host.consent.request import ApprovalRequest
     from cellblock.host.consent.store import Manifest, Record, Store
 
-#: For how long something can be allowed.
+#: How long a grant lasts.
 Scope = Literal["once", "session", "always"]
-#: Seconds to wait for the store: the host's loop stands still meanwhile.
+#: Seconds to wait for the store's lock. The host's loop stands still meanwhile.
 _PATIENCE: Final = 0.1
 
 
 class GrantContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What lasting grants are for: a scope, and a policy by its name and digest."""
+    """What a lasting grant counts for: a scope, and a policy by its name and digest."""
 
     scope: str
     policy: str
@@ -38,9 +38,10 @@ class GrantContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grants:
-    """Answers whether something is allowed already, and how. A look costs two stat(2).
+    """The grants of a session. A look at those for always costs two stat(2).
 
-    Without a store nothing is allowed for always, nor can it be.
+    Without a ``store`` there are none for always, and none can be added. ``under`` is what they
+    count for.
     """
 
     def __init__(self, under: GrantContext, store: Store | None) -> None:
@@ -51,27 +52,29 @@ class Grants:
         self._cell: set[str] = set()
 
     def narrow_to(self, digest: str) -> None:
-        """Have what is for always be for a narrower policy, from now on."""
+        """Apply a narrower policy: from now on grants for always count for its digest."""
         self.under = replace(self.under, digest=digest)
 
     def begin(self) -> None:
-        """Begin a cell: what was allowed once was for another."""
+        """Begin a cell: forget the grants for the one before."""
         self._cell.clear()
 
     def covers(self, wanted: ApprovalRequest) -> Scope | None:
-        """Return for how long something is allowed already, None where it has to be asked for."""
+        """Return for how long a request is allowed already; None if the user must be asked."""
         subjects = {(wanted.of, subject) for subject in wanted.subjects}
         if subjects <= self._session:
             return "session"
         return "always" if subjects <= self._session | self._always() else None
 
     def add(self, wanted: ApprovalRequest, scope: Scope) -> str:
-        """Remember what was allowed; return why it could not be for always, or nothing.
+        """Add a grant. Return why it could not be added for always, or an empty string.
 
-        What is for always stands in the store alone, so that it can be taken back there at once.
+        In that case it is added for the session. A grant for always is only in the store, so that
+        taking it back there counts at once.
         """
         if scope == "once":
-            # A call is let through by itself: nothing is remembered that another could use.
+            # Imports are allowed for the whole cell. A call is only let through by the broker: a
+            # grant that is remembered could be used by another call.
             self._cell.update(wanted.subjects if wanted.of == "import" else ())
             return ""
         problem = self._keep(wanted) if scope == "always" else ""
@@ -80,30 +83,31 @@ class Grants:
         return problem
 
     def _keep(self, wanted: ApprovalRequest) -> str:
-        """Keep what was allowed for always; return why that can't be, or nothing."""
+        """Write a grant for always to the store. Return why it can't be, or an empty string."""
         if self._place is None or wanted.of == "keep":
             return "nothing is kept here."
-        made = [record(wanted.of, subject, self.under.digest) for subject in wanted.subjects]
-        same = {(one.kind, one.subject, one.digest) for one in made}
+        new = [record(wanted.of, subject, self.under.digest) for subject in wanted.subjects]
+        same = {(each.kind, each.subject, each.digest) for each in new}
 
-        def with_these(before: Manifest) -> Iterable[Record]:
-            left = [x for x in before.records if (x.kind, x.subject, x.digest) not in same]
-            return (*left, *made)
+        def with_new(before: Manifest) -> Iterable[Record]:
+            others = [x for x in before.records if (x.kind, x.subject, x.digest) not in same]
+            return (*others, *new)
 
         try:
-            self._place.change(with_these, patience=_PATIENCE)
+            self._place.change(with_new, patience=_PATIENCE)
         except AdmissionError as exc:
             return str(exc)
         return ""
 
     def imports(self) -> frozenset[str]:
-        """Return what may be imported now besides what the policy allows."""
+        """Return the names that may be imported now besides those that the policy allows."""
         lasting = self._session | self._always()
         return frozenset(self._cell).union(name for of, name in lasting if of == "import")
 
     def _always(self) -> set[tuple[str, str]]:
+        """Return the grants for always; none if the store can't be trusted."""
         try:
-            known = () if self._place is None else self._place.current().records
+            records = () if self._place is None else self._place.current().records
         except AdmissionError:
             return set()
-        return {(one.kind, one.subject) for one in known if one.digest == self.under.digest}
+        return {(each.kind, each.subject) for each in records if each.digest == self.under.digest}

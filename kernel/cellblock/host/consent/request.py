@@ -1,4 +1,9 @@
-"""What is asked for: bound to exactly that by a hash, and shown whole or not allowed by itself."""
+"""Requests for consent: what exactly is asked for, and the lines that show it.
+
+A request is bound to its content by a hash. A call that its lines can't show whole can't be allowed
+once, but only for the session or always, since those grants are for a tool whatever its arguments.
+A request to keep files that can't be shown whole isn't put at all.
+"""
 
 from __future__ import annotations
 
@@ -26,33 +31,35 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import Tool
 
 
-#: What takes consent.
+#: The kinds of requests.
 Of = Literal["call", "import", "keep", "start"]
-#: Lines of a call's arguments that are shown; of more than these how many, and of their end.
+#: The most lines that are shown of a request. If a call's arguments take more, so many of the first
+#: and of the last are shown.
 MOST_LINES: Final = 40
 _HEAD, _TAIL = 12, 4
-#: Bytes of arguments that are looked into at all.
+#: The most bytes of arguments that are shown whole.
 MOST_BYTES: Final = 64 << 10
-#: Characters of a name, and names of imports in the question itself.
+#: Characters of a name, and names of imports, in the question's first line.
 _NAME: Final = 60
 _NAMES: Final = 4
 _COLUMNS: Final = 76
-#: Names, numbered one by one, that are shown as a series.
+#: The least number of consecutively numbered names that are shown as a series.
 _LEAST_SERIES: Final = 3
 _DIGITS: Final = "0123456789"
 _PLAIN_NAME: Final = re.compile(r"[^\s,…()'\"]+")
-#: How a line begins that goes on with columns, fields or names.
+#: The start of a line that continues a list of columns, fields or names.
 _HANGING: Final = " " * 8
 _POSITIONAL, _REST = (0, 1), 2
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that takes the user's consent.
+    """A request for the user's consent.
 
-    ``subjects`` are what a lasting grant is of; ``sha256`` is of exactly what is asked. ``shown``
-    are lines; what is not shown ``whole`` can't be allowed once. ``asks`` completes "may cell …",
-    and ``all_of`` is what a lasting grant lets pass. ``arguments`` are a call's, encoded, and
-    ``tool`` what is called; it sends the keys ``carries`` along.
+    ``subjects`` are the names that a lasting grant is for; ``sha256`` is the hash of exactly this
+    request. ``asks`` completes the question "may cell …", ``all_of`` says what a lasting grant
+    allows. ``shown`` are the lines that describe the request; unless it is shown ``whole``, it
+    can't be allowed once. Of a call, ``tool`` is what is called with the encoded ``arguments``, and
+    ``carries`` are the credentials that it sends along.
     """
 
     of: Of
@@ -68,11 +75,12 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_call(call: Call) -> ApprovalRequest | None:
-    """Return what a call asks for; None where its arguments are no data that can be shown.
+    """Return the request of a call; None if its arguments can't be decoded.
 
-    What is shown of them takes ``with_lines``: most calls are decided without.
+    Its lines are added by ``with_lines``, which takes time; most calls are decided without them.
     """
-    tool, encoded = call.tool, bytes(call.arguments)
+    tool = call.tool
+    encoded = bytes(call.arguments)
     try:
         _decode(encoded)
     except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -93,22 +101,24 @@ def of_call(call: Call) -> ApprovalRequest | None:
 
 
 def with_lines(wanted: ApprovalRequest) -> ApprovalRequest:
-    """Return a request with what is shown of it: up to a tenth of a second's work for a call's."""
+    """Return a request with the lines that show it. For a call they take up to 0.1 s."""
     if wanted.tool is None:
         return wanted
-    whole, tables = wanted.whole, list[ShownTable]()
+    whole = wanted.whole
+    tables = list[ShownTable]()
     lines = [f"  it carries your key {key}, which the cell does not see" for key in wanted.carries]
     try:
         arguments, tables = _decode(wanted.arguments)
         lines += _argument_lines(wanted.tool, arguments)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        whole = False  # nested deeper than this can follow, where ``of_call`` just could
-    whole = whole and len(lines) <= MOST_LINES and all(one.whole for one in tables)
+        whole = False  # the nesting was just shallow enough for ``of_call``, but not for this
+    whole = whole and len(lines) <= MOST_LINES and all(table.whole for table in tables)
     shown = lines if whole else _ends(lines, len(wanted.arguments), wanted.sha256)
     return replace(wanted, shown=tuple(shown), whole=whole)
 
 
 def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
+    """Yield the first and last lines, and why the request can't be allowed once."""
     if len(lines) <= MOST_LINES:
         yield from lines
     else:
@@ -129,7 +139,7 @@ _EXTENSIONS: Final = (b"\xc7", b"\xc8", b"\xc9")
 def _decode(encoded: bytes) -> tuple[list[tuple[int | str, Any]], list[ShownTable]]:
     """Return a call's arguments by position or name, and the tables in them.
 
-    Of what is too long to be shown whole it is only the arguments that are tables. Raises
+    If they are too long to be shown whole, return only those arguments that are tables. Raises
     msgspec.MsgspecError, RecursionError, ValueError.
     """
     tables = list[ShownTable]()
@@ -143,15 +153,15 @@ def _decode(encoded: bytes) -> tuple[list[tuple[int | str, Any]], list[ShownTabl
         return [*enumerate(args), *kwargs.items()], tables
     raws, named = _split(encoded)
     decode = msgspec.msgpack.Decoder(ext_hook=table).decode
-    each: list[tuple[int | str, msgspec.Raw]] = [*enumerate(raws), *named.items()]
-    found = [(key, decode(raw)) for key, raw in each if bytes(memoryview(raw)[:1]) in _EXTENSIONS]
-    return found, tables
+    items: list[tuple[int | str, msgspec.Raw]] = [*enumerate(raws), *named.items()]
+    only = [(key, decode(raw)) for key, raw in items if bytes(memoryview(raw)[:1]) in _EXTENSIONS]
+    return only, tables
 
 
 def _argument_lines(tool: Tool, arguments: Iterable[tuple[int | str, Any]]) -> Iterator[str]:
     """Yield the lines of each argument."""
-    names = [exact(one.name) for one in tool.parameters if one.kind in _POSITIONAL]
-    rest = [exact(one.name) for one in tool.parameters if one.kind == _REST]
+    names = [exact(each.name) for each in tool.parameters if each.kind in _POSITIONAL]
+    rest = [exact(each.name) for each in tool.parameters if each.kind == _REST]
     for key, value in arguments:
         if isinstance(key, int):
             beyond = f"{rest[0]}[{key - len(names)}]" if rest else f"argument {key + 1}"
@@ -163,14 +173,15 @@ def _argument_lines(tool: Tool, arguments: Iterable[tuple[int | str, Any]]) -> I
 
 
 def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
+    """Yield the lines of one argument; a secret's value is masked."""
     if secret:
         yield f"  {name} = {MASK}, kept out of sight: the tool calls it secret"
         return
     if isinstance(value, ShownTable):
         (head, _), *parts = value.parts()
         yield from laid_out(name, exact(head))
-        for begins, items in parts:
-            yield from _listed(begins, [exact(one) for one in items])
+        for start, items in parts:
+            yield from _listed(start, [exact(item) for item in items])
         yield from letters("".join(item for _, items in parts for item in items))
         return
     text = repr(value)
@@ -178,31 +189,34 @@ def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
     yield from letters(text)
 
 
-def _listed(begins: str, items: Sequence[str], indent: str = "    ") -> Iterator[str]:
-    """Yield lines with all of the items: as many whole ones in each as there is room for."""
+def _listed(start: str, items: Sequence[str], indent: str = "    ") -> Iterator[str]:
+    """Yield lines with a text and all items after it: as many items in each line as fit whole."""
     room = _COLUMNS - len(_HANGING) - len(", ")
-    line, start = begins, indent
+    line = start
+    margin = indent
     for number, item in enumerate(items, 1):
         if number > 1 and width(line) + width(item) > room:
-            yield from broken(line.rstrip(" "), start, _HANGING, columns=_COLUMNS)
-            line, start = "", _HANGING
+            yield from broken(line.rstrip(" "), margin, _HANGING, columns=_COLUMNS)
+            line = ""
+            margin = _HANGING
         line += item if number == len(items) else f"{item}, "
-    yield from broken(line, start, _HANGING, columns=_COLUMNS)
+    yield from broken(line, margin, _HANGING, columns=_COLUMNS)
 
 
 def of_imports(imports: Iterable[Import], sha256: str) -> ApprovalRequest:
-    """Return what a cell asks for that imports these; ``sha256`` is the cell's."""
-    listed, shown = tuple(imports), list[str]()
-    for one in listed:
-        comes = "as it is" if one.kind == "package" else "by its public names"
-        shown += laid_out(one.kind, exact(one.name))
-        shown += wrap(f"{comes}; {one.why}", indent="      ", columns=_COLUMNS)
-        shown += letters(one.name)
-    names = [exact(one.name) for one in listed]
+    """Return the request of a cell to make these imports. ``sha256`` is the cell's hash."""
+    listed = tuple(imports)
+    shown = list[str]()
+    for each in listed:
+        form = "as it is" if each.kind == "package" else "by its public names"
+        shown += laid_out(each.kind, exact(each.name))
+        shown += wrap(f"{form}; {each.why}", indent="      ", columns=_COLUMNS)
+        shown += letters(each.name)
+    names = [exact(each.name) for each in listed]
     more = " and more" if len(names) > _NAMES else ""
     return ApprovalRequest(
         of="import",
-        subjects=tuple(one.name for one in listed),
+        subjects=tuple(each.name for each in listed),
         sha256=hashlib.sha256("\0".join([sha256, *names]).encode()).hexdigest(),
         asks=f"import {', '.join(names[:_NAMES])}{more}?",
         all_of="in all cells",
@@ -211,7 +225,7 @@ def of_imports(imports: Iterable[Import], sha256: str) -> ApprovalRequest:
 
 
 def of_start() -> ApprovalRequest:
-    """Return what a kernel asks for whose policy has mode unsafe."""
+    """Return the request of a kernel whose policy has mode unsafe to start."""
     subject = "mode unsafe"
     return ApprovalRequest(
         of="start",
@@ -226,16 +240,20 @@ def of_start() -> ApprovalRequest:
 def of_keeping(
     changes: Sequence[Change], digests: Mapping[str, str], paths: Collection[str]
 ) -> ApprovalRequest:
-    """Return what keeping these changes asks for; ``digests`` are of the files, ``paths`` as asked.
+    """Return the request to keep these changes.
 
-    Each file is shown by its name, or not all is shown ``whole``: its name is what other programs
-    act on. Many new files stand there folder by folder, numbered ones as a series.
+    ``digests`` are of the staged files by name, ``paths`` those that the cell named. Each file must
+    be shown by its name, or the request is not ``whole``: what a file does to other programs
+    depends on its name. Many new files are shown folder by folder, numbered ones as a series.
     """
     exactly = "".join(
-        f"{one.kind}\0{one.name}\0{one.size}\0{digests.get(one.name, '')}\0" for one in changes
+        f"{each.kind}\0{each.name}\0{each.size}\0{digests.get(each.name, '')}\0" for each in changes
     )
-    new = [one for one in changes if one.kind == "new"]
-    users = list(islice(_file_lines(one for one in changes if one.kind != "new"), MOST_LINES + 1))
+    new = [each for each in changes if each.kind == "new"]
+    # The user's own files that change or are deleted come first, a line each.
+    users = list(
+        islice(_file_lines(each for each in changes if each.kind != "new"), MOST_LINES + 1)
+    )
     lines = users + list(islice(_file_lines(new), MOST_LINES + 1))
     if len(lines) > MOST_LINES:
         lines = users + list(islice(_folder_lines(new), MOST_LINES + 1))
@@ -251,7 +269,7 @@ def of_keeping(
 
 
 def too_many(changes: Collection[Change]) -> str:
-    """Return why keeping these can't be asked about at once, and what to do instead."""
+    """Return why one question can't ask about keeping all of these, and what to do instead."""
     return (
         f"{count(len(changes), 'staged file')} can't be asked about at once: a question has "
         f"{MOST_LINES} lines, and names each file; `cellblock changes` in a terminal lists them. "
@@ -260,36 +278,42 @@ def too_many(changes: Collection[Change]) -> str:
 
 
 def _file_lines(changes: Iterable[Change]) -> Iterator[str]:
-    for one in changes:
-        text = one.name if one.size is None else f"{one.name}, {size(one.size)}"
-        yield from (*laid_out(one.kind, exact(text)), *letters(one.name))
+    for change in changes:
+        text = change.name if change.size is None else f"{change.name}, {size(change.size)}"
+        yield from (*laid_out(change.kind, exact(text)), *letters(change.name))
 
 
 def _folder_lines(changes: Iterable[Change]) -> Iterator[str]:
-    """Yield lines with the names of files, folder by folder; no more than too many."""
-    names, sizes = defaultdict[str, list[str]](list), Counter[str]()
-    for one in changes:
-        folder, _, name = one.name.rpartition("/")
+    """Yield lines with the names of files, folder by folder.
+
+    If there are too many, yield more than ``MOST_LINES``, but not all of them.
+    """
+    names = defaultdict[str, list[str]](list)
+    sizes = Counter[str]()
+    for change in changes:
+        folder, _, name = change.name.rpartition("/")
         names[folder].append(name)
-        sizes[folder] += one.size or 0
+        sizes[folder] += change.size or 0
     for folder, within in sorted(names.items()):
-        begins = f"new in {exact(folder)}/, {count(len(within), 'file')}, {size(sizes[folder])}: "
-        items, room = list[str](), MOST_LINES * _COLUMNS
+        start = f"new in {exact(folder)}/, {count(len(within), 'file')}, {size(sizes[folder])}: "
+        items = list[str]()
+        room = MOST_LINES * _COLUMNS
         for item in _in_series(within):
             items.append(item)
             room -= len(item)
             if room < 0:
                 break
-        yield from _listed(begins, items, indent="  ")
-        if room < 0:  # however wide they are: not all of them are there
+        yield from _listed(start, items, indent="  ")
+        if room < 0:  # some names are left out, so the lines must be too many in any case
             yield from repeat("  …", MOST_LINES + 1)
             return
         yield from letters("".join(sorted(set(folder).union(*within))))
 
 
 def _in_series(names: Iterable[str]) -> Iterator[str]:
-    """Yield names as they are shown; three or more that are numbered one by one as a series."""
-    series, last = list[str](), None
+    """Yield names as they are shown; consecutively numbered ones, from three on, as a series."""
+    series = list[str]()
+    last = None
     for key in sorted(map(_numbered, names)):
         head, tail, digits, number = key
         if last != (head, tail, digits, number - 1):
@@ -301,9 +325,10 @@ def _in_series(names: Iterable[str]) -> Iterator[str]:
 
 
 def _numbered(name: str) -> tuple[str, str, int, int]:
-    """Return what is before and behind a name's last number, and its digits; these are 0 if none.
+    """Return the text before a name's last number, the text after it, its digits and its value.
 
-    In time by the name's length: a cell chose it.
+    Both are 0 if there is no number. Takes linear time, without a regular expression: a cell chose
+    the name.
     """
     end = max(map(name.rfind, _DIGITS)) + 1
     head = name[:end].rstrip(_DIGITS)
@@ -319,5 +344,5 @@ def _shown_series(names: Sequence[str]) -> Iterator[str]:
 
 
 def _shown_name(name: str) -> str:
-    """Return a name that can't be read as several, or as a series."""
+    """Return a name, quoted if it could be read as several names or as a series."""
     return exact(name if _PLAIN_NAME.fullmatch(name) else repr(name))

@@ -1,4 +1,8 @@
-"""What approving a notebook would change, as whoever approves has to see it; and approving it."""
+"""Reviews: what approving a notebook would change, for the person who approves; and the approval.
+
+Used by ``cellblock approve``: ``review`` compares the notebook with what was approved of it before,
+``approve`` writes the result of that very review to the manifest, and ``revoke`` takes it back.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,10 @@ if TYPE_CHECKING:
 
 
 def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
-    """Return what is approved by approving these cells, by number; blank ones need it not."""
+    """Return the texts that approving these cells approves. Blank cells need no approval.
+
+    ``sources`` are by the cells' numbers.
+    """
     return tuple(
         Cell(number, sha256(form), form)
         for number, source in sources.items()
@@ -39,20 +46,22 @@ def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
 
 
 def _forms(source: str) -> Iterable[str]:
-    """Return a cell as it is, and as some front ends send it if its lines end in CR LF: with LF.
+    """Return a cell's text, and if its lines end in CR LF, also the text with LF.
 
-    A CR that ends no line would be left beside an LF, and end another line than it does: that is a
-    program which nobody was shown.
+    Some front ends send the latter. A text with any other CR has one form only: with the CR LFs
+    replaced, such a CR would end a line in another place, which makes a program that nobody was
+    shown.
     """
     with_lf = source.replace("\r\n", "\n")
     return (source,) if "\r" in with_lf else dict.fromkeys((source, with_lf))
 
 
 class NewCell(Struct, frozen=True):
-    """A cell that is not approved yet, and what whoever approves it should know.
+    """A cell that is not approved yet, with notes for the person who approves it.
 
-    ``findings`` are what the policy will refuse it for even so. What is ``too_long`` no kernel runs
-    or looks at, and neither does a review: it says by how much.
+    ``findings`` are the reasons why the policy will refuse it even if it is approved; ``letters``
+    the words with letters that may be taken for others. ``too_long`` says by how much the cell
+    exceeds a limit, beyond which no kernel runs or analyses it, and neither does a review.
     """
 
     number: int
@@ -63,10 +72,10 @@ class NewCell(Struct, frozen=True):
 
 
 class Review(Struct, frozen=True):
-    """What approving ``notebook`` as it is now would change.
+    """The changes that approving ``notebook`` as it is now would make.
 
-    ``before`` is what was approved of it, if anything; ``lost`` says why what was approved in this
-    scope can't be used, and would be written over.
+    ``before`` is its record now, if any. ``kept`` and ``gone`` are numbers of approved texts that
+    stay and that go. ``lost`` says why the manifest there can't be used: approving writes over it.
     """
 
     notebook: str
@@ -79,18 +88,18 @@ class Review(Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to be decided."""
+        """Whether approving would change anything."""
         return bool(self.new or self.gone or self.lost)
 
 
 def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int, str]) -> Review:
     """Return what approving the notebook of this name would change.
 
-    ``sources`` are those of its code cells by their number among all cells, from 1.
+    ``sources`` are its code cells by their numbers among all cells, from 1.
     """
     manifest, unusable = place.usable()
     before = approved(manifest, name)
-    wanted = {cell.sha256 for cell in cells_of(sources)}
+    now = {cell.sha256 for cell in cells_of(sources)}
     return Review(
         name,
         sources,
@@ -101,8 +110,8 @@ def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int,
             for number, source in sources.items()
             if not runs_nothing(source) and sha256(source) not in before
         ),
-        kept=len(wanted & set(before)),
-        gone=len(set(before) - wanted),
+        kept=len(now & set(before)),
+        gone=len(set(before) - now),
     )
 
 
@@ -115,74 +124,77 @@ def _new_cell(number: int, source: str, rules: Rules) -> NewCell:
 
 
 def approve(place: ManifestFile, policy: Policy, reviewed: Review) -> bool:
-    """Approve what was reviewed. Return whether a key had to be made. Raise AdmissionError.
+    """Approve what was reviewed. Return whether a key had to be made.
 
-    Nobody else waits while a person reads, so what another approved meanwhile ends this.
+    The manifest is not locked while a person reads, so raise AdmissionError if the notebook's
+    record is no longer the one that was reviewed; also if the manifest can't be written.
     """
     name = reviewed.notebook
-    made = record("notebook", name, policy.digest(), cells_of(reviewed.sources))
+    new = record("notebook", name, policy.digest(), cells_of(reviewed.sources))
 
-    def with_it(before: Manifest) -> Iterable[Record]:
+    def with_new(before: Manifest) -> Iterable[Record]:
         if before.notebook(name) != reviewed.before:
             message = f"{name} was approved otherwise while you were asked"
             raise AdmissionError(message, file=str(place.file), remedy="Approve it again.")
-        return (*(one for one in before.records if one != reviewed.before), made)
+        return (*(each for each in before.records if each != reviewed.before), new)
 
     had_key = os.path.lexists(place.key)
-    place.change(with_it, lost=reviewed.lost)
+    place.change(with_new, lost=reviewed.lost)
     return not had_key
 
 
 def revoke(place: ManifestFile, path: Path) -> int:
-    """Take back what was approved of a notebook, which need not be there any more.
+    """Take back the approval of a notebook, whose file need not exist any more.
 
-    Return how many cells that were. Raise AdmissionError.
+    Return the number of its approved texts. Raise AdmissionError if it was not approved, or if the
+    manifest can't be written.
     """
-    name, count = path.resolve().name, 0
+    name = path.resolve().name
+    count = 0
 
-    def left(before: Manifest) -> Iterable[Record]:
+    def without_it(before: Manifest) -> Iterable[Record]:
         nonlocal count
         if (known := before.notebook(name)) is None:
             message = f"nothing of {name} was approved in {place.scope}"
             remedy = "cellblock approve --list says what was."
             raise AdmissionError(message, file=str(place.file), remedy=remedy)
         count = len(known.cells)
-        return (one for one in before.records if one != known)
+        return (each for each in before.records if each != known)
 
-    place.change(left)
+    place.change(without_it)
     return count
 
 
 # --- letters that may be taken for others --------------------------------------------------------
 
-#: Tokens that are text to Python: of an f-string what is between its fields, from 3.12 on.
+#: Tokens that are plain text to Python; from 3.12 on also the parts of an f-string between fields.
 _PLAIN: Final = {
     getattr(tokenize, name, tokenize.COMMENT)
     for name in ("COMMENT", "FSTRING_MIDDLE", "TSTRING_MIDDLE")
 }
-#: How an f-string begins, which is one token before Python 3.12.
+#: The prefix of an f-string, which is one token before Python 3.12.
 _FORMATTED: Final = re.compile(r"[bru]*[ft]", re.IGNORECASE)
 _WORD: Final = re.compile(r"(?:\w|[^\x00-\x7f])+")
 
 
 def letters(source: str) -> Iterator[str]:
-    """Yield the words in ``source`` that are not ASCII, and what they have that is not.
+    """Yield each word in ``source`` that is not ASCII, with its first such character.
 
-    Those in comments and plain text are left out. A line that IPython reads as something else than
-    Python, a magic's or a prompt's, counts whole: it may carry code.
+    Words in comments and plain text are left out. A line that IPython does not read as Python, such
+    as a magic's, counts as a whole, since it may carry code.
     """
-    made = transform(source).source
-    carried = Counter(source.splitlines()) - Counter(made.splitlines())
-    words = _WORD.findall(" ".join((_without_text(made), *carried)))
+    python = transform(source).source
+    not_python = Counter(source.splitlines()) - Counter(python.splitlines())
+    words = _WORD.findall(" ".join((_without_text(python), *not_python)))
     for word in dict.fromkeys(word for word in words if not word.isascii()):
         other = next(char for char in word if not char.isascii())
         yield f"{word} (U+{ord(other):04X} {unicodedata.name(other, 'without a name')})"
 
 
 def _without_text(source: str) -> str:
-    """Return Python's tokens but comments and plain text; all of what Python can't read."""
+    """Return Python's tokens without comments and plain text; all of a source it can't tokenise."""
     try:
-        lines = io.StringIO(source, newline=None)  # a carriage return ends a comment, to Python
+        lines = io.StringIO(source, newline=None)  # as in Python, a CR ends a comment
         tokens = list(tokenize.generate_tokens(lines.readline))
     except (tokenize.TokenError, SyntaxError):
         return source

@@ -1,7 +1,8 @@
-"""A table in a question: its shape, its columns and its first rows.
+"""Shows a table in a question: its shape, its columns and its first rows.
 
-They are read from Arrow's buffers as the guest sent them, without a library: the host imports none
-for a guest, and no question waits for one. Who runs the call checks the buffers as a whole.
+The values are read from the Arrow buffers that the guest sent, by this module alone: the host
+imports no library for a guest, and no question waits for an import. Only the fields that are shown
+are checked here; the process that runs the call checks the buffers as a whole.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
     from cellblock.wire.messages import Column, Frame
 
-#: Rows of a table that is shown whole, and fields; of a larger one, rows and columns that are shown
-#: first, and characters of a field.
+#: The most rows and fields of a table that is shown whole. Of a larger one, so many rows, columns
+#: and characters of a field are shown.
 MOST_ROWS: Final = 20
 MOST_FIELDS: Final = 400
 FIRST_ROWS, FIRST_COLUMNS, _FIELD = 5, 20, 40
-#: Characters of a longer field.
+#: Characters of a field that is cut.
 _CUT: Final = _FIELD - len("...")
-#: How ``struct`` reads one value of Arrow's types.
+#: The formats by which ``struct`` reads one value of Arrow's types.
 _FORMATS: Final = {
     "int8": "<b",
     "int16": "<h",
@@ -44,7 +45,7 @@ _FORMATS: Final = {
 }
 _OFFSETS: Final = {"string": "<i", "binary": "<i", "large_string": "<q", "large_binary": "<q"}
 _KINDS: Final = {"table": "table", "series": "column", "index": "index"}
-#: What people call Arrow's types; the others they do as well.
+#: People's names for Arrow's types, if they are other ones.
 _TYPES: Final = {
     "string": "text",
     "large_string": "text",
@@ -62,39 +63,45 @@ _UNREADABLE: Final = "<can't be read>"
 
 
 class ShownTable:
-    """A table within a call's arguments, as text. ``whole``: nothing of it is left out."""
+    """A table within a call's arguments, as text.
+
+    ``whole``: nothing is left out. It becomes False if ``parts`` meets a field that can't be read.
+    """
 
     def __init__(self, frame: Frame) -> None:
         rows = frame.columns[0].length if frame.columns else 0
         self.whole = rows <= MOST_ROWS and rows * len(frame.columns) <= MOST_FIELDS
-        self._frame, self._rows = frame, rows
+        self._frame = frame
+        self._rows = rows
 
     def parts(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the shape, the columns, and what is said of each row that is shown.
+        """Yield the shape, the columns, and each row that is shown.
 
-        Each is a text that begins, and items that follow it. What stands for what is left out is in
-        ASCII: the letters of the table alone are named to who reads it.
+        Each is a text and the items that follow it. The marks for parts that are left out are in
+        ASCII, since a question names each letter that is not, and those must be the table's own.
         """
-        frame, rows, columns = self._frame, self._rows, self._frame.columns
-        beside = len(columns) - frame.index if frame.form == "table" else len(columns)
-        shape = f"{count(rows, 'row')}, {count(beside, 'column')}"
+        frame = self._frame
+        rows = self._rows
+        columns = self._frame.columns
+        without_index = len(columns) - frame.index if frame.form == "table" else len(columns)
+        shape = f"{count(rows, 'row')}, {count(without_index, 'column')}"
         yield f"a {_KINDS[frame.form]} of {frame.library}: {shape}", []
         shown = columns if self.whole else columns[:FIRST_COLUMNS]
-        left = len(columns) - len(shown)
-        names = [_named(one, index=n < frame.index) for n, one in enumerate(shown)]
-        if left:
-            names[-1] += f" and {left:,} more"
+        left_out = len(columns) - len(shown)
+        names = [_named(column, index=n < frame.index) for n, column in enumerate(shown)]
+        if left_out:
+            names[-1] += f" and {left_out:,} more"
         yield ("columns: ", names) if columns else ("no columns", [])
         first = rows if self.whole else min(rows, FIRST_ROWS)
         for number in range(first):
-            fields = [self._field(one, number) for one in shown]
-            yield f"row {number}: ", [*fields, *(["..."] if left else [])]
+            fields = [self._field(column, number) for column in shown]
+            yield f"row {number}: ", [*fields, *(["..."] if left_out else [])]
         if rows > first:
             yield f"... {count(rows - first, 'more row')}", []
 
     def __repr__(self) -> str:
-        """Return all of that in one line, for a table within a list or dict."""
-        return f"<{'; '.join(begins + ', '.join(items) for begins, items in self.parts())}>"
+        """Return all parts in one line, for a table within a list or dict."""
+        return f"<{'; '.join(start + ', '.join(items) for start, items in self.parts())}>"
 
     def _field(self, column: Column, row: int) -> str:
         try:
@@ -106,14 +113,17 @@ class ShownTable:
 
 
 def _named(column: Column, *, index: bool) -> str:
-    of = column if column.categories is None else column.categories
-    kind = _TYPES.get(of.type, of.type) + (f" shown in UTC, of zone {of.zone}" if of.zone else "")
+    """Return a column's name and type."""
+    values = column if column.categories is None else column.categories
+    kind = _TYPES.get(values.type, values.type) + (
+        f" shown in UTC, of zone {values.zone}" if values.zone else ""
+    )
     category = "" if column.categories is None else "category of "
     return f"{'index ' if index else ''}{column.name!r} ({category}{kind})"
 
 
 def _literal(column: Column, row: int) -> str:
-    """Return a field as a literal. Raises for buffers that are not their type's."""
+    """Return a field as a literal. Raises the errors of ``_field`` for malformed buffers."""
     validity, *buffers = column.buffers
     if not 0 <= row < column.length:
         raise IndexError(row)
@@ -141,7 +151,7 @@ def _text(column: Column, buffers: Sequence[bytes | None], row: int) -> str:
 
 
 def _moment(column: Column, value: Any) -> str:
-    """Return a number as what its column has: a date, a time, a duration, or a number."""
+    """Return a number as its column's type shows it: a date, a time, a duration, or a number."""
     if column.type == "date32[day]":
         return _time(value * 86_400, 0).removesuffix(" 00:00:00")
     if column.type == "timestamp":
@@ -151,7 +161,7 @@ def _moment(column: Column, value: Any) -> str:
 
 
 def _time(seconds: int, nanoseconds: int) -> str:
-    """Return a time in UTC; its number of seconds, where no calendar has that."""
+    """Return a time in UTC, or its number of seconds if it is outside of Python's calendar."""
     rest = f".{nanoseconds:09}".rstrip("0") if nanoseconds else ""
     try:
         moment = _EPOCH + dt.timedelta(seconds=seconds)

@@ -1,15 +1,18 @@
-"""The signed store of what was approved: cells of notebooks, and a user's lasting answers.
+"""The signed store of approvals: cells of notebooks, and a user's lasting answers.
 
-A manifest is one file of it: the cells, or the answers, that were approved in one scope under one
-policy. Cells lie where the policy says, and answers with the user: neither is in the other's way.
-It has two lines: what vouches for the second, and that second line, JSON, of which every byte is
-signed::
+The store consists of *manifests*. A manifest is a file with all cells, or all answers, that were
+approved in one scope under one policy. Manifests of cells are in the folder that the policy names,
+those of answers in a folder of the user. Each has two lines; the first has the signature of the
+second, of which each byte counts::
 
     {"cellblock": "approval", "version": 2, "key": ID, "signature": "hmac-sha256:…"}
     {"holds": "cells", "scope": …, "policy": …, "serial": …, "records": [{"kind": …, …}, …]}
 
-The second is not looked at before the signature is found to be the key's. What can't be trusted
-holds nothing, and is never written over silently: it is an AdmissionError that says what to do.
+The second line isn't parsed before its signature is verified. A manifest that can't be trusted
+approves nothing, and is never written over silently: it is an AdmissionError that says what to do.
+
+Each manifest that is written has the next serial number, and the last number is kept beside the
+key. So an older manifest that somebody puts back is refused, although its signature is good.
 """
 
 from __future__ import annotations
@@ -47,14 +50,15 @@ if TYPE_CHECKING:
 
 
 def read_file(path: Path, most: int, *, what: str, remedy: str) -> tuple[bytes, os.stat_result]:
-    """Return a regular file of at most ``most`` bytes, and its status.
+    """Return the content of a regular file of at most ``most`` bytes, and its status.
 
-    Raise AdmissionError for anything else: a link, a pipe, a larger one; FileNotFoundError where
-    there is none.
+    ``what`` is what errors call it. Raise FileNotFoundError if it doesn't exist, AdmissionError for
+    anything else: a link, a pipe, a larger file.
     """
     try:
         with closing(os.open(path, FILE)) as fd:
-            status, content = os.fstat(fd), read_regular(fd, most + 1)
+            status = os.fstat(fd)
+            content = read_regular(fd, most + 1)
     except FileNotFoundError:
         raise
     except OSError as exc:
@@ -69,9 +73,10 @@ def read_file(path: Path, most: int, *, what: str, remedy: str) -> tuple[bytes, 
 
 
 def check_own(path: Path, status: os.stat_result, *, secret: bool = False) -> None:
-    """Raise AdmissionError for what neither this user nor root owns, or others may write.
+    """Raise AdmissionError unless this user or root owns a file and nobody else can write it.
 
-    What is ``secret`` others may not read either; root's may have a group that does.
+    ``secret``: nobody else can read it, either. A file of root's may be readable for a group, since
+    this user may be reading it as a member.
     """
     owner = status.st_uid
     if owner not in (os.geteuid(), 0):
@@ -86,19 +91,19 @@ def check_own(path: Path, status: os.stat_result, *, secret: bool = False) -> No
         raise AdmissionError(message, file=str(path), remedy=f"chmod {mode} {path}")
 
 
-#: What changes when a file does: inode, size, and times of its content and of its inode.
+#: A file's inode, size, and times (mtime and ctime), of which one differs when it has changed.
 FileState = tuple[int, int, int, int]
-#: Nanoseconds in which a file that was just written may be written once more without a new time.
+#: Nanoseconds after a write within which another write may leave the file with the same times.
 UNSEEN: Final = 100_000_000
 
 
 def state_of(status: os.stat_result) -> FileState:
-    """Return the state of a file that was looked at."""
+    """Return the state in a file's status."""
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def file_state(file: Path) -> FileState | None:
-    """Return the state of a file now; None where there is none. It is asked for each cell."""
+    """Return the state of a file now; None if it doesn't exist. Called for each cell."""
     try:
         return state_of(os.lstat(file))
     except OSError:
@@ -115,31 +120,32 @@ def write(path: Path, content: bytes) -> None:
         raise AdmissionError(message, file=str(path), remedy=remedy) from None
 
 
-# --- the key that manifests are signed with (HMAC, RFC 2104), and the serial numbers they had last
+# --- the key that signs manifests (HMAC, RFC 2104), and the serial numbers that they had last -----
 #
-# A secret of the user's like nbformat's ``notebook_secret``, and not that one: Jupyter signs a
-# notebook there whenever all its cells were run, which is not what approving is. Beside the key
-# lies the serial number of each manifest that was written here, so that an older one is known
-# for what it is, though its signature holds. Numbers are of a file, by its real path: manifests of
-# one scope in two working copies are written independently, so neither makes the other old.
+# The key is a secret of the user, like nbformat's ``notebook_secret``, but not that one: Jupyter
+# signs a notebook when all its cells were run, which does not mean that anybody approved it. The
+# file of serial numbers beside the key has the last number of each manifest that was written here,
+# by which an older manifest is recognised. The numbers are by the real path of a manifest's file:
+# two working copies of a repository have manifests of one scope that are written independently, and
+# neither makes the other old.
 
 _KEY_BYTES: Final = 32
 _MOST_KEY_FILE: Final = 256
 _MOST_SERIALS: Final = 1 << 20
-#: Put before what is signed, so that no signature is one of something else.
+#: Put before the signed bytes, so that no signature for another purpose can pass for one of these.
 _PURPOSE: Final = b"cellblock approval, version 2\n"
 _FETCH: Final = "Approve notebooks here (cellblock approve), or fetch the key that was used."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Key:
-    """A key; ``id`` names it and does not give it away."""
+    """A key for signatures. Its ``id`` names it without revealing it."""
 
     secret: bytes
 
     @property
     def id(self) -> str:
-        """Sixteen hexadecimal digits."""
+        """The key's name: sixteen hexadecimal digits."""
         return hmac.digest(self.secret, b"cellblock approval key", "sha256").hex()[:16]
 
     def sign(self, content: bytes) -> str:
@@ -147,12 +153,12 @@ class Key:
         return hmac.new(self.secret, _PURPOSE + content, hashlib.sha256).hexdigest()
 
     def vouches(self, content: bytes, signature: str) -> bool:
-        """Whether this is our signature of ``content``."""
+        """Return whether this is the key's signature of ``content``."""
         return hmac.compare_digest(self.sign(content).encode(), signature.encode())
 
 
 def read_key(path: Path) -> Key:
-    """Return the key in a file of the user's own. Raise AdmissionError."""
+    """Return the key in a file that only this user can read. Raise AdmissionError."""
     try:
         content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_FETCH)
         folder = path.parent.stat()
@@ -170,7 +176,7 @@ def read_key(path: Path) -> Key:
 
 
 def read_or_make_key(path: Path) -> Key:
-    """Return the key, a new one where there is none. Raise AdmissionError."""
+    """Return the key, after making one if the file doesn't exist. Raise AdmissionError."""
     if not os.path.lexists(path):
         write(path, os.urandom(_KEY_BYTES).hex().encode() + b"\n")
     return read_key(path)
@@ -190,9 +196,9 @@ def serials(key: Path) -> dict[str, int]:
         return {}
     check_own(file, status)
     with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(content)
-        if isinstance(found, dict) and all(type(n) is int for n in found.values()):
-            return found
+        numbers = json.loads(content)
+        if isinstance(numbers, dict) and all(type(n) is int for n in numbers.values()):
+            return numbers
     message = "it does not hold the numbers of manifests"
     raise AdmissionError(message, file=str(file), remedy=remedy)
 
@@ -200,23 +206,23 @@ def serials(key: Path) -> dict[str, int]:
 # --- manifests ------------------------------------------------------------------------------------
 
 MOST_BYTES: Final = 16 << 20
-#: Cells and answers in one manifest.
+#: The most cells and answers in one manifest.
 MOST_APPROVED: Final = 10_000
 _VERSION: Final = 2
 _FEWER: Final = "Take some back: cellblock approvals list, cellblock approvals revoke ID."
 _ALGORITHM: Final = "hmac-sha256:"
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Seconds to wait for another process that writes, which takes it milliseconds.
+#: Seconds to wait for the lock of another process that writes, which takes milliseconds.
 _PATIENCE: Final = 5.0
 Positive = Annotated[int, msgspec.Meta(ge=0)]
-#: What can be approved for good. Files to keep are approved once only, so never here.
+#: What can be approved for good. Keeping files can't: it is approved once only.
 Kind = Literal["notebook", "call", "import", "start"]
-#: What one manifest has records of: notebooks' cells that may run, or a user's lasting answers.
+#: The records of one manifest: notebooks with their approved cells, or a user's lasting answers.
 Holds = Literal["cells", "answers"]
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A text that may run: the source of a notebook's cell, with that cell's number, from 1."""
+    """A text that may run: the source of a notebook's cell, and the cell's number, from 1."""
 
     number: Positive
     sha256: str
@@ -226,11 +232,12 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Record(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
-    """One thing that was approved, by whom and when; its manifest says where.
+    """One approval: of what, by whom and when. Its manifest has the scope and policy.
 
-    ``subject`` is a notebook's name, whose ``cells`` may run, or what a lasting answer is about.
-    ``digest`` is of the policy as it was then: an answer counts under no other, as its question
-    said; cells count under the policy's name, or a raised memory limit would void them.
+    ``subject`` is the name of a notebook whose ``cells`` may run, or the subject of a lasting
+    answer. ``digest`` is the policy's at that time. An answer counts only under this digest, as its
+    question said. Cells count under any policy of the same name: otherwise raising a memory limit
+    would void them.
     """
 
     id: str
@@ -243,10 +250,10 @@ class Record(
 
 
 def record(kind: Kind, subject: str, digest: str, cells: tuple[Cell, ...] = ()) -> Record:
-    """Return a record of what this user approves now."""
+    """Return a new record of an approval by this user, now."""
     try:
         who = f"{getpass.getuser()} (uid {os.getuid()})"
-    except (OSError, KeyError):  # no name, and no variable that says one
+    except (OSError, KeyError):  # the uid has no name, and no variable has one
         who = f"uid {os.getuid()}"
     return Record(
         id=secrets.token_hex(4),
@@ -260,7 +267,7 @@ def record(kind: Kind, subject: str, digest: str, cells: tuple[Cell, ...] = ()) 
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was approved in a scope under a policy; each one written has the next number."""
+    """The approvals in a scope under a policy. ``serial`` grows with each manifest written."""
 
     holds: Holds
     scope: str
@@ -269,13 +276,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     records: tuple[Record, ...] = ()
 
     def notebook(self, name: str) -> Record | None:
-        """Return what was approved of a notebook, None where nothing was."""
-        found = (one for one in self.records if (one.kind, one.subject) == ("notebook", name))
-        return next(found, None)
+        """Return the record of a notebook, or None."""
+        records = (each for each in self.records if (each.kind, each.subject) == ("notebook", name))
+        return next(records, None)
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first line, which nobody vouches for: it is bounded, since messages quote from it."""
+    """The first line. It isn't signed, so its texts are bounded: messages quote them."""
 
     cellblock: Literal["approval"]
     version: Annotated[int, msgspec.Meta(ge=0, lt=1000)]
@@ -284,33 +291,41 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ManifestFile:
-    """The file of one manifest: where it lies, and the key that has to vouch for it."""
+    """The file of one manifest, and the file of the key that must have signed it.
+
+    What the manifest holds, its scope and its policy give the file its name.
+    """
 
     def __init__(self, folder: Path, key: Path, holds: Holds, scope: str, policy: str) -> None:
-        self.key, self.holds, self.scope, self.policy = key, holds, scope, policy
+        self.key = key
+        self.holds = holds
+        self.scope = scope
+        self.policy = policy
         name = hashlib.sha256(f"{holds}\0{scope}\0{policy}".encode()).hexdigest()[:32]
         self.file = folder / f"{name}.json"
-        #: The manifest that was read last, with the states of its file and of the key then; None
-        #: where they have to be read again.
+        #: The states of this file and of the key when they were last read, and the manifest; None
+        #: if they must be read again.
         self._known: tuple[FileState, FileState, Manifest] | None = None
 
     @property
     def number_id(self) -> str:
-        """What the last serial number of this file is kept by: a hash of its real path."""
+        """The name of this file among the serial numbers: a hash of its real path."""
         path = Path(os.path.realpath(self.file.parent), self.file.name)
         return hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
     def current(self) -> Manifest:
-        """Return what ``read`` does: the same object while neither file has changed on disk.
+        """Return the manifest as ``read`` does, the same object until this file or the key changes.
 
-        That costs a stat(2) of each. Raise AdmissionError as ``read`` does.
+        Costs a stat(2) of both files. Raise AdmissionError as ``read`` does.
         """
         key = file_state(self.key)
         if self._known is not None and self._known[:2] == (file_state(self.file), key):
             return self._known[2]
         self._known = None
         manifest, status = self._read()
-        # The key as it was before it was read: one that was exchanged since is seen by the next.
+        # The key's state is from before it was read: if the key was replaced since, the next call
+        # sees another state. A file that was written just now is read again, as another write may
+        # leave the same state.
         if key is not None and time.time_ns() - max(status.st_ctime_ns, key[-1]) > UNSEEN:
             self._known = state_of(status), key, manifest
         return manifest
@@ -318,13 +333,16 @@ class ManifestFile:
     def read(self) -> Manifest:
         """Return the manifest.
 
-        Raise AdmissionError where it is missing, not signed with our key, for something else, or
-        older than one that was written here.
+        Raise AdmissionError if it is missing, not signed with the key, for another scope or policy,
+        or older than one that was written here.
         """
         return self._read()[0]
 
     def usable(self) -> tuple[Manifest, AdmissionError | None]:
-        """Return what is approved now; nothing, and why, where the manifest there can't be used."""
+        """Return the manifest and None, or an empty manifest and why the one there can't be used.
+
+        A missing one is empty.
+        """
         nothing = Manifest(self.holds, self.scope, self.policy)
         if not os.path.lexists(self.file):
             return nothing, None
@@ -340,11 +358,12 @@ class ManifestFile:
         lost: str = "",
         patience: float = _PATIENCE,
     ) -> Manifest:
-        """Put the records there that ``change`` returns; make a key where there is none.
+        """Replace the records by those that ``change`` returns; make the key if there is none.
 
-        Raise AdmissionError where they are too many, can't be written, or another process keeps on
-        writing. A manifest that can't be used is written over only if the reason is the one that
-        somebody saw (``lost``).
+        ``change`` gets the manifest that is there, under the lock. Raise AdmissionError if the
+        records are too many or can't be written, or if another process holds the lock for longer
+        than ``patience``, in seconds. A manifest that can't be used is only written over if the
+        reason is the one that a person was shown (``lost``).
         """
         with self._held(patience):
             before, unusable = self.usable()
@@ -353,9 +372,10 @@ class ManifestFile:
             return self._write(tuple(change(before)), before.serial)
 
     def _read(self) -> tuple[Manifest, os.stat_result]:
+        """Return the manifest and its file's status. Raise AdmissionError as ``read`` does."""
         key = read_key(self.key)
-        # Before the manifest: who writes one meanwhile writes its number after it, so that the
-        # number in hand is never newer than the manifest that is read next.
+        # The number is read before the manifest, and written after it: so if somebody writes
+        # meanwhile, the number is never newer than the manifest that is read next.
         newest = serials(self.key).get(self.number_id, 0)
         try:
             content, status = _content(self.file)
@@ -378,7 +398,7 @@ class ManifestFile:
 
     @contextlib.contextmanager
     def _held(self, patience: float) -> Iterator[None]:
-        """Keep others from writing with this key meanwhile."""
+        """Hold the lock that all writers with this key take. Raise AdmissionError."""
         try:
             self.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             held = os.open(self.key.with_name(f"{self.key.name}.lock"), _LOCK, 0o600)
@@ -394,8 +414,11 @@ class ManifestFile:
             yield
 
     def _write(self, records: tuple[Record, ...], serial: int) -> Manifest:
-        """Sign and write what is approved from now on; ``serial`` is the last one's number."""
-        if sum(len(one.cells) or 1 for one in records) > MOST_APPROVED:
+        """Sign and write a manifest with these records. ``serial`` is the number of the last one.
+
+        Raise AdmissionError.
+        """
+        if sum(len(each.cells) or 1 for each in records) > MOST_APPROVED:
             raise _wrong(self.file, f"more than {MOST_APPROVED:,} cells and answers", _FEWER)
         key, known = read_or_make_key(self.key), serials(self.key)
         newest = max(serial, known.get(self.number_id, 0))
@@ -412,10 +435,10 @@ class ManifestFile:
 
 
 def of_cells(policy: Policy, project: Path) -> ManifestFile:
-    """Return the manifest that says which cells may run under ``policy`` in ``project``."""
-    asked = policy.approval
-    scope = asked.scope.replace("{project}", os.path.realpath(project))
-    return ManifestFile(Path(asked.folder), Path(asked.key), "cells", scope, policy.name)
+    """Return the manifest of the cells that may run under ``policy`` in ``project``."""
+    section = policy.approval
+    scope = section.scope.replace("{project}", os.path.realpath(project))
+    return ManifestFile(Path(section.folder), Path(section.key), "cells", scope, policy.name)
 
 
 def _content(file: Path) -> tuple[bytes, os.stat_result]:
@@ -423,6 +446,10 @@ def _content(file: Path) -> tuple[bytes, os.stat_result]:
 
 
 def _verified(file: Path, content: bytes, key: Key) -> Manifest:
+    """Return the manifest in a file's content, after verifying its signature.
+
+    Raise AdmissionError.
+    """
     first, _, payload = content.partition(b"\n")
     try:
         head = msgspec.json.decode(first, type=_Head)
@@ -432,7 +459,7 @@ def _verified(file: Path, content: bytes, key: Key) -> Manifest:
         raise _unusable(file, f"another version of cellblock wrote it (format {head.version})")
     if head.key != key.id:
         message = f"it was signed with another key: {head.key!r}, not {key.id!r}"
-        # It may be as good as any: of a policy that names another key.
+        # It may be fine for a policy that names another key, so the remedy begins with that.
         remedy = (
             "Use it under a policy whose approval.key is that one; or approve again in its place: "
             f"rm {shlex.quote(str(file))}"
@@ -465,17 +492,22 @@ class Store:
     """The manifests in a folder, all signed with one key."""
 
     def __init__(self, folder: Path, key: Path) -> None:
-        self.folder, self.key = folder, key
+        self.folder = folder
+        self.key = key
 
     def answers(self, scope: str, policy: str) -> ManifestFile:
         """Return the file of the lasting answers for a scope and a policy's name."""
         return ManifestFile(self.folder, self.key, "answers", scope, policy)
 
     def manifests(self) -> Iterator[tuple[ManifestFile, Manifest] | AdmissionError]:
-        """Yield every manifest, or why one can't be used. Whether one counts depends on where."""
+        """Yield each manifest with its file, or the error that says why one can't be used.
+
+        Where a manifest counts depends on its scope and policy.
+        """
         for file in sorted(self.folder.glob("*.json")):
             try:
                 found = _verified(file, _content(file)[0], read_key(self.key))
+                # A manifest counts only in the file that its content names.
                 place = ManifestFile(self.folder, self.key, found.holds, found.scope, found.policy)
                 if place.file != file:
                     raise _unusable(file, f"by its name it is not for {found.scope!r}")
@@ -486,32 +518,33 @@ class Store:
                 continue
 
     def revoke(self, ids: frozenset[str] | None) -> tuple[list[Record], list[AdmissionError]]:
-        """Take back what has one of these ids, or all. Return that, and what can't be used.
+        """Take back the records with these ids, or all for None.
 
-        Raise AdmissionError where a manifest can't be written.
+        Return those records, and the errors of manifests that can't be used. Raise AdmissionError
+        if a manifest can't be written.
         """
-        gone: list[Record] = []
+        revoked: list[Record] = []
         unusable: list[AdmissionError] = []
-        for one in self.manifests():
-            if isinstance(one, AdmissionError):
-                unusable.append(one)
+        for each in self.manifests():
+            if isinstance(each, AdmissionError):
+                unusable.append(each)
                 continue
-            place, found = one
-            named = [each for each in found.records if ids is None or each.id in ids]
+            place, manifest = each
+            named = [record for record in manifest.records if ids is None or record.id in ids]
             if named:
                 place.change(partial(_without, named))
-                gone += named
-        return gone, unusable
+                revoked += named
+        return revoked, unusable
 
 
-def _without(gone: list[Record], before: Manifest) -> Iterable[Record]:
-    return (one for one in before.records if one not in gone)
+def _without(revoked: list[Record], before: Manifest) -> Iterable[Record]:
+    return (record for record in before.records if record not in revoked)
 
 
 def of_user() -> Store:
-    """Return the user's own store, in the default folder under the default key.
+    """Return the user's own store, in the default folder with the default key.
 
-    A user's lasting answers are here wherever a policy has its manifests: one that travels with a
-    repository answers nobody's questions.
+    A user's lasting answers are here whatever folder a policy names for its manifests: a manifest
+    that comes with a repository must not answer a user's questions.
     """
     return Store(Path(data_folder(), "approved"), Path(data_folder(), "approval.key"))

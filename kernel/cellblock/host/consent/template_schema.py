@@ -1,9 +1,10 @@
-"""What a template's JSON schema (draft 2020-12) refuses of a state, in bounded time.
+"""Validates a state against a JSON schema (draft 2020-12), in bounded time.
 
-The schema is the operator's; the state is a cell's. So nothing of the state's making may take long:
-patterns are matched by an engine of linear time (Rust's, through pydantic, instead of Python's
-``re``), ``uniqueItems`` by hashing, and every check of a keyword costs one of a number that runs
-out. No reference leaves the schema, so that nothing is fetched. ``format`` is an annotation.
+Used for templates, and for tools of MCP servers. The schema is the operator's or a server's, the
+state is a cell's, which may be made to take long. So patterns are matched by an engine of linear
+time (Rust's, through pydantic, instead of Python's ``re``), ``uniqueItems`` is checked by hashing,
+and the number of keyword checks is bounded. References may not leave the schema, so nothing is
+fetched. ``format`` is an annotation and isn't checked.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-#: What jsonschema imports for ``format`` where it is installed, as Jupyter's server has it be:
-#: ``rfc3987_syntax`` alone compiles a grammar for three seconds, in which the host's one loop would
-#: stand still.
+#: The modules that jsonschema imports for ``format`` if they are installed, as they are with
+#: Jupyter's server. ``rfc3987_syntax`` alone compiles a grammar for three seconds, for which the
+#: host's one loop would stand still.
 _FORMATS: Final = (
     "fqdn",
     "idna",
@@ -45,10 +46,11 @@ _FORMATS: Final = (
 
 @contextmanager
 def without_formats() -> Iterator[None]:
-    """Have these count as not installed meanwhile, unless they are imported already."""
+    """Hide the modules for ``format`` from imports, unless they are imported already."""
     modules: dict[str, Any] = sys.modules
     absent = [name for name in _FORMATS if name not in modules]
-    modules.update(dict.fromkeys(absent))  # None: an ImportError (import system, 5.3.1)
+    # An entry of None makes an import raise ImportError (Python reference, import system, 5.3.1).
+    modules.update(dict.fromkeys(absent))
     try:
         yield
     finally:
@@ -61,21 +63,21 @@ with without_formats():
     from jsonschema.validators import extend
 
 
-#: Checks of keywords that one state may take: some tenths of a second.
+#: Keyword checks that one state may take: some tenths of a second.
 _MOST_CHECKS: Final = 60_000
 _LONGEST: Final = 200
 _REMEDY: Final = "Mend the schema there."
 
 
 class _TooLongError(Exception):
-    """The checks of one state have run out."""
+    """A state takes more than ``_MOST_CHECKS``."""
 
 
 def checker(schema: Mapping[str, Any], file: str) -> Callable[[Any], tuple[Problem, ...]]:
-    """Return what tells the problems of a state under ``schema``.
+    """Return a function that returns the problems of a state under ``schema``.
 
-    Raise AdmissionError for what is no schema, refers to somewhere else, or has a pattern that
-    can't be matched in linear time.
+    Raise AdmissionError for a schema that is invalid, refers to another one, or has a pattern that
+    can't be matched in linear time. ``file`` is its name in the error.
     """
     try:
         Draft202012Validator.check_schema(schema)
@@ -90,8 +92,8 @@ def checker(schema: Mapping[str, Any], file: str) -> Callable[[Any], tuple[Probl
         keywords.checks_left = _MOST_CHECKS
         try:
             return tuple(
-                Problem(_short(one.json_path), str(one.validator), _short(one.message))
-                for one in islice(validator.iter_errors(state), MAX_PROBLEMS)
+                Problem(_short(error.json_path), str(error.validator), _short(error.message))
+                for error in islice(validator.iter_errors(state), MAX_PROBLEMS)
             )
         except _TooLongError:
             return (Problem("$", "schema", "it takes too long to be checked"),)
@@ -105,20 +107,24 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-# --- a schema's own bounds --------------------------------------------------------------------
+# --- what a schema may contain ----------------------------------------------------------------
 
 
 def _patterns_of(schema: Mapping[str, Any], file: str) -> dict[str, SchemaValidator]:
-    """Return the patterns that a schema may match by. Raise AdmissionError."""
+    """Return the compiled patterns of a schema, after checking its references.
+
+    Raise AdmissionError.
+    """
     patterns: dict[str, SchemaValidator] = {}
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
         if isinstance(node, dict):
             _check_references(node, file)
-            pattern, several = node.get("pattern"), node.get("patternProperties")
+            pattern = node.get("pattern")
+            by_pattern = node.get("patternProperties")
             texts = [pattern] if isinstance(pattern, str) else []
-            texts += several if isinstance(several, dict) else ()
+            texts += by_pattern if isinstance(by_pattern, dict) else ()
             patterns |= {text: _compiled(text, file) for text in texts}
             stack += node.values()
         elif isinstance(node, list):
@@ -127,7 +133,7 @@ def _patterns_of(schema: Mapping[str, Any], file: str) -> dict[str, SchemaValida
 
 
 def _check_references(node: Mapping[str, Any], file: str) -> None:
-    if "unevaluatedProperties" in node:  # jsonschema matches patterns by itself there
+    if "unevaluatedProperties" in node:  # for it, jsonschema matches patterns by Python's re
         message = "unevaluatedProperties can't be checked in bounded time"
         raise AdmissionError(message, file=file, remedy="Write additionalProperties.")
     for name in ("$ref", "$dynamicRef"):
@@ -150,24 +156,25 @@ def _compiled(pattern: str, file: str) -> SchemaValidator:
 
 
 class _Keywords:
-    """Keywords that jsonschema would match by Python's ``re``, or compare item by item.
+    """Replacements of keywords that jsonschema matches by ``re``, or compares item by item.
 
-    Every check of a keyword costs one of ``checks_left``.
+    Each check of any keyword takes one of ``checks_left``.
     """
 
     def __init__(self, patterns: Mapping[str, SchemaValidator]) -> None:
-        self._patterns, self.checks_left = patterns, 0
+        self._patterns = patterns
+        self.checks_left = 0
 
     def validator_class(self) -> Any:
-        """Return the class of validators that know these, and count."""
+        """Return a class of validators with these keywords, all of which are counted."""
         own = {
             "additionalProperties": self._additional,
             "pattern": self._pattern,
             "patternProperties": self._named_by_pattern,
             "uniqueItems": _unique,
         }
-        every = {**Draft202012Validator.VALIDATORS, **own}
-        counted = {name: self._counted(one) for name, one in every.items()}
+        keywords = {**Draft202012Validator.VALIDATORS, **own}
+        counted = {name: self._counted(keyword) for name, keyword in keywords.items()}
         return extend(Draft202012Validator, counted)
 
     def _spend(self) -> None:
@@ -199,7 +206,8 @@ class _Keywords:
                     yield from validator.descend(item, schema, path=name, schema_path=pattern)
 
     def _additional(self, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        known = schema.get("properties", {})
+        patterns = schema.get("patternProperties", {})
         for name, item in instance.items() if isinstance(instance, dict) else ():
             if name in known or any(self._matches(each, name) for each in patterns):
                 continue
@@ -217,7 +225,7 @@ def _unique(_validator: Any, value: Any, instance: Any, _schema: Any) -> Iterato
 
 
 def _canonical(value: Any) -> Any:
-    """Return ``value`` with every number that is whole as an int: 1.0 equals 1 in a schema."""
+    """Return ``value`` with each whole number as an int: 1.0 and 1 are equal in JSON Schema."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

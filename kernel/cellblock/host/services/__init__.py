@@ -1,24 +1,32 @@
-"""What the host does for cells that they may not do themselves, each within the policy's bounds.
+"""Services: what the host does for cells that they may not do themselves, as the policy allows.
 
-Invariant: what a cell says and what comes back from outside are both hostile: typed, bounded, and
-judged here before anything is done. Code that may hang or crash runs in worker processes.
+Invariant: a cell's request is hostile, and so is an answer from outside. Both are typed, bounded
+and judged here before anything is done. Code that may hang or crash runs in worker processes.
 
-- ``tools``: the operator's functions. All calls of cells come by its broker.
+Calls:
+
+- ``tools``: the operator's functions. All calls of cells come through its broker.
 - ``operations``: the host's own functions: files, HTTP, packages.
-- ``secret_values``: reading a key or a token, for the workers of all these.
 - ``llm``: calls of language models, which ``llm_client`` makes in a worker.
+- ``secret_values``: reads a key or a token, in the workers of all these.
+
+Network:
+
 - ``relay``: connections to listed hosts, which are neighbours in a session's own network. A guest
-  connects to one there. The relay, a process on the host's side, takes that, looks the name up,
-  judges the address that it finds, connects to that very address, and copies bytes. ``addresses``
-  says which may be connected to, for ``operations`` too.
+  connects to a neighbour. The relay, a process on the host's side, accepts that, looks the host's
+  name up, judges the address, connects to that very address, and copies bytes.
+- ``addresses``: which addresses may be connected to, by the relay and by ``operations``.
 - ``ports``: servers of cells, opened at addresses on the user's loopback. ``port_relay``, a process
-  that has entered the session's network, continues what browsers ask for there.
-- ``artifacts``: files that cells leave for their user.
+  that has entered the session's network, continues browsers' requests there.
+
+Files:
+
+- ``artifacts``: copies files that cells leave for their user.
 - ``exchange``: files that a program puts into the scratch folder, or takes from there.
-- ``changes``: what cells staged of the project: listing it, dropping it.
-- ``keepable``: why some of it is not kept; ``never_kept``, the names.
-- ``keeping``: making it in the project.
-- ``adoption``: going on with what the kernel before staged.
+- ``changes``: lists and drops staged changes, the files that cells wrote to the project.
+- ``keepable``: the reasons why a staged change is never kept; ``never_kept``: the names.
+- ``keeping``: writes staged changes to the project.
+- ``adoption``: takes over the staged changes of the kernel before.
 
 Imports ``analysis``, ``wire``, ``policy``, ``backends``, ``render``, and of the host ``guests`` for
 processes and ``output.text``; ``keeping`` and ``tools`` also ``audit`` and ``consent``.

@@ -1,8 +1,9 @@
-"""Which addresses may be connected to: by kind of address, and by a policy's entries.
+"""Which addresses the host connects to for cells: by kind of address, and by a policy's entries.
 
-Pure: the caller looks names up, and connects to the very addresses that were judged (DNS
-rebinding). A listed name reaches only those that are public. An address that is not public has to
-be listed itself.
+For the relay (``Allowlist``) and for operations (``refusal``). Pure: the caller looks names up, and
+must connect to the very addresses that were judged, since a second look-up may answer with others
+(DNS rebinding). A listed name reaches only public addresses. An address that is not public must be
+listed itself.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
     Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-# Which addresses are public, and of one host each. An allowlist (IANA's special-purpose registries,
-# RFC 6890), since the standard library's idea of it changed between versions of Python. An IPv4
-# address within an IPv6 one is judged as IPv4 (RFC 4291, RFC 6052). Addresses that tunnels carry
-# (6to4, Teredo) are not public.
+# Which addresses are public and belong to one host (unicast). These tables come from IANA's
+# special-purpose registries (RFC 6890), and an address must also be in _PUBLIC, since the standard
+# library's idea of a global address changed between versions of Python. An IPv4 address within an
+# IPv6 one is judged as IPv4 (RFC 4291, RFC 6052). Addresses of tunnels (6to4, Teredo) are not
+# public.
 
 
 def _networks(*texts: str) -> tuple[Network, ...]:
     return tuple(map(ipaddress.ip_network, texts))
 
 
-#: Where clouds hand out credentials; some of them look like anybody's addresses.
+#: Addresses at which clouds hand out credentials. Some look like ordinary public ones.
 METADATA: Final = _networks(
     "100.100.100.200/32",  # Alibaba
     "168.63.129.16/32",  # Azure's platform
@@ -50,7 +52,7 @@ PRIVATE: Final = _networks(
     "::1/128",
     "fc00::/7",
 )
-#: Never public, whatever the standard library says of them.
+#: Addresses that are never public, whatever the standard library says.
 _SPECIAL: Final = _networks(
     "0.0.0.0/8",
     "192.0.0.0/24",
@@ -68,7 +70,7 @@ _EMBEDDING_IPV4: Final = _networks("::ffff:0:0/96", "64:ff9b::/96")
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether an address is on the Internet, and of one host."""
+    """Return whether an address is on the Internet, and of one host."""
     address = _unwrapped(address)
     if _is_in(address, (*METADATA, *PRIVATE, *_SPECIAL)):
         return False
@@ -76,9 +78,9 @@ def is_public(address: IPAddress) -> bool:
 
 
 def refusal(addresses: Iterable[str], *, private: bool) -> str:
-    """Return why a host with these addresses may not be asked; empty if it may be.
+    """Return why a host with these addresses may not be connected to; empty if it may be.
 
-    One address that may not be asked is enough. ``private``: the policy allows private ones.
+    One address that may not be connected to is enough. ``private``: the policy allows private ones.
     """
     for text in addresses:
         address = _unwrapped(ipaddress.ip_address(text))
@@ -93,7 +95,7 @@ def refusal(addresses: Iterable[str], *, private: bool) -> str:
 
 
 def _unwrapped(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address that an IPv6 one holds; any other as it is."""
+    """Return the IPv4 address that an IPv6 one embeds; any other address unchanged."""
     if _is_in(address, _EMBEDDING_IPV4):
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     return address
@@ -103,12 +105,12 @@ def _is_in(address: IPAddress, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-#: Addresses of one name that are tried.
+#: The most addresses of one name that are tried.
 MAX_ADDRESSES: Final = 64
 
 
 class Allowlist:
-    """The entries of one policy. Raises ``network.AddressError``."""
+    """The hosts that a policy lists. Raises ``network.AddressError`` for a malformed entry."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         listed = [parse_address(entry) for entry in entries]
@@ -116,16 +118,17 @@ class Allowlist:
         self._literals = {(each.literal, each.port) for each in listed if each.literal is not None}
 
     def has(self, neighbour: Neighbour) -> bool:
-        """Whether the host that guests find as this neighbour is listed, by name or address."""
+        """Return whether the host of a neighbour in the guests' network is listed."""
         address = ipaddress.ip_address(neighbour.address)
         return neighbour.entry in self._entries or (address, neighbour.port) in self._literals
 
     def reachable(self, addresses: Iterable[str], port: int) -> tuple[list[IPAddress], str]:
-        """Return those of a listed name's addresses that may be reached, and one that may not.
+        """Return the addresses of a listed name that may be reached, and one that may not.
 
-        Empty where there is none.
+        The latter is for a message to the user, and empty if there is none.
         """
-        good, bad = list[IPAddress](), ""
+        good = list[IPAddress]()
+        bad = ""
         for text in addresses:
             address = read(text)
             if address is None:
@@ -138,7 +141,7 @@ class Allowlist:
 
 
 def read(text: str) -> IPAddress | None:
-    """Return the address in a text, None if there is none; an IPv4-mapped IPv6 one as IPv4."""
+    """Return the address that a text is, an IPv4-mapped IPv6 one as IPv4; None if it is not one."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,9 +1,12 @@
-"""Adoption: a kernel goes on with what the one before it staged, so that its cells see their files.
+"""Adoption: a kernel takes over the layers of an earlier session, so its cells see those files.
 
-That is so where both have a name in common: the connection file, which a restart keeps, or the
-notebook. What it takes over is whole or not at all: a session that has ended, of the same folders,
-under a policy that allowed no less. What lies in it is a cell's work, as ever: only its owner, its
-place and what the overlay would make of it are looked at.
+The start of a kernel calls ``adopt`` before the zygote lays its layers. Both kernels must have a
+name in common: the connection file, which a restart keeps, or the notebook (ADR 0145). A kernel
+adopts all layers of one session or none. The session must have ended, its layers must be over the
+same folders and belong to this user, and the policy may allow no more than the session's did.
+
+Cells wrote the files in those layers, so they count as hostile: adoption looks only at their
+owners, their places, and the names that the new policy hides or that Python imports from.
 """
 
 from __future__ import annotations
@@ -42,13 +45,14 @@ if TYPE_CHECKING:
     from cellblock.host.services.changes import Staged
     from cellblock.policy.model import Policy
 
-#: Seconds for which the zygote of a kernel that was killed may still have a layer.
+#: Seconds to wait for the zygote of a kernel that was killed, which may outlive it and its layers.
 _PATIENCE: Final = 2.0
+#: Opens a folder whose mode lets nobody in, so that the mode can be changed.
 _NAMED: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Adopted(msgspec.Struct, frozen=True):
-    """What was adopted, if anything was, the layers to lay, and what the user is told."""
+    """The session that was adopted, or None; the layers to lay; and a line for the user."""
 
     staged: Staged | None
     layers: tuple[Layer, ...]
@@ -56,112 +60,123 @@ class Adopted(msgspec.Struct, frozen=True):
 
 
 def adopt(layers: tuple[Layer, ...], policy: Policy, names: Sequence[str]) -> Adopted:
-    """Take over what an ended session staged whose kernel had one of ``names``, the first before.
+    """Adopt the layers of an ended session whose kernel had one of ``names``; earlier names first.
 
-    ``layers`` are those of a fresh start under ``policy``. While the descriptor of what is adopted
-    is open, nobody else can.
+    ``layers`` are those that a fresh start under ``policy`` would lay. The result has the session
+    locked: nobody else can adopt it until that descriptor is closed. A candidate whose changes were
+    all kept or dropped is removed, and the next is tried. One that can't be adopted ends the
+    search, with a line that says why and where its changes are.
     """
     own = Path(layers[0].folder).parent.name
-    for one in _candidates(names, own):
-        if (lock := one.take()) < 0:
-            return Adopted(None, layers, _left(one, "another kernel of it runs"))
-        _open_to_owner(one)
-        if (why := _why_not(one, layers, policy)) is None:
-            _remove_settled(one)
-            if one.is_written_to() and not one.is_dropped():
-                return _taken(replace(one, lock=lock), layers)
-            remove_tree(one.folder)
+    for staged in _candidates(names, own):
+        if (lock := staged.take()) < 0:
+            return Adopted(None, layers, _line_of_left(staged, "another kernel of it runs"))
+        _open_to_owner(staged)
+        if (why := _why_not(staged, layers, policy)) is None:
+            _remove_settled(staged)
+            if staged.is_written_to() and not staged.is_dropped():
+                return _adopted(replace(staged, lock=lock), layers)
+            remove_tree(staged.folder)
         os.close(lock)
         if why is not None:
-            return Adopted(None, layers, _left(one, why))
+            return Adopted(None, layers, _line_of_left(staged, why))
     return Adopted(None, layers)
 
 
 def _candidates(names: Sequence[str], own: str) -> list[Staged]:
-    """Return the sessions with one of these names, those with the first before, then the newest."""
-    found = [one for one in changes.sessions() if one.id != own]
-    each = [
-        (min(map(names.index, known)), one) for one in found if (known := {*names} & {*one.names})
+    """Return the sessions that have one of these names, ordered by it, the newest first."""
+    others = [staged for staged in changes.sessions() if staged.id != own]
+    ranked = [
+        (min(map(names.index, known)), staged)
+        for staged in others
+        if (known := {*names} & {*staged.names})
     ]
-    return [one for _, one in sorted(each, key=lambda pair: (pair[0], -pair[1].began))]
+    return [staged for _, staged in sorted(ranked, key=lambda pair: (pair[0], -pair[1].began))]
 
 
-def _left(one: Staged, why: str) -> str:
-    where = f"in a terminal: cellblock changes list, cellblock changes keep {one.id}"
+def _line_of_left(staged: Staged, why: str) -> str:
+    where = f"in a terminal: cellblock changes list, cellblock changes keep {staged.id}"
     return f"does not show cells what they wrote to your project before: {why}. It is there {where}"
 
 
-def _taken(one: Staged, layers: tuple[Layer, ...]) -> Adopted:
-    """Return the same layers over what was staged; what was hidden stays so."""
+def _adopted(staged: Staged, layers: tuple[Layer, ...]) -> Adopted:
+    """Return the kernel's layers with the session's folders; what was hidden there stays hidden."""
     new = tuple(
         msgspec.structs.replace(layer, folder=folder, hidden=outermost((*layer.hidden, *hidden)))
-        for layer, (_, folder, hidden) in zip(layers, one.layers, strict=True)
+        for layer, (_, folder, hidden) in zip(layers, staged.layers, strict=True)
     )
     for layer in new:
         _remove_masks(layer.folder)
-    said = (
+    line = (
         "shows cells what they wrote to your project before and you have not kept: %changes lists "
         "it. To begin anew: %changes drop, and restart"
     )
-    return Adopted(one, new, said)
+    return Adopted(staged, new, line)
 
 
 def _remove_masks(folder: str) -> None:
-    """Remove what hid denied paths in the session that has ended: each zygote makes its own."""
+    """Remove the folders of whiteouts that hid denied paths: each zygote makes its own."""
     with contextlib.suppress(OSError):
         for path in Path(folder).iterdir():
             if path.name not in (UPPER, WORK):
                 remove_tree(str(path))
 
 
-# --- whether it may be ----------------------------------------------------------------------------
+# --- whether a session may be adopted -------------------------------------------------------------
 
 
-def _why_not(one: Staged, layers: Sequence[Layer], policy: Policy) -> str | None:
-    """Return why these layers can't be laid over what a session staged; None where they can."""
+def _why_not(staged: Staged, layers: Sequence[Layer], policy: Policy) -> str | None:
+    """Return why a session can't be adopted for these layers; None if it can."""
     roots = [layer.kept_in or layer.root for layer in layers]
-    folders = [f"{one.folder}/{Path(layer.folder).name}" for layer in layers]
+    folders = [f"{staged.folder}/{Path(layer.folder).name}" for layer in layers]
     places = list(zip(roots, folders, strict=True))
     inodes = tuple(identity(root)[1] for root in roots)
-    if places != [(root, folder) for root, folder, _ in one.layers] or one.inodes != inodes:
+    if places != [(root, folder) for root, folder, _ in staged.layers] or staged.inodes != inodes:
         return "it was of another folder"
-    if not _is_ours(one.folder, shut=True) or not all(map(_is_ours, _parts(folders))):
-        return f"others than you could have changed {one.folder}"
+    if not _is_ours(staged.folder, shut=True) or not all(map(_is_ours, _parts(folders))):
+        return f"others than you could have changed {staged.folder}"
     if any(map(_is_laid, folders)):
         return "its processes still run"
     try:
-        # As JSON has them, which knows no tuples. To compare policies takes pydantic, and the most
-        # of a restart: under the one that they were written under nothing has to be compared.
-        if json.loads(json.dumps(policy.as_dict())) != one.asked:
-            check_narrower(from_fields(dict(one.asked), file=one.policy), policy, file=policy.name)
+        # Most restarts have the same policy, and then nothing is compared: check_narrower imports
+        # pydantic, which would take most of a restart's time. The fields go through JSON, as those
+        # of the session did, since JSON makes lists of tuples.
+        if json.loads(json.dumps(policy.as_dict())) != staged.asked:
+            check_narrower(
+                from_fields(dict(staged.asked), file=staged.policy), policy, file=policy.name
+            )
     except PolicyError as error:
         return f"this policy allows more than the one that it was written under ({error.key})"
-    return next(filter(None, map(_in_the_way, layers, one.layers)), None)
+    return next(filter(None, map(_conflict, layers, staged.layers)), None)
 
 
-def _in_the_way(layer: Layer, before: tuple[str, str, tuple[str, ...]]) -> str:
-    """Return what of a layer is denied now and was not, or is where Python imports from."""
+def _conflict(layer: Layer, before: tuple[str, str, tuple[str, ...]]) -> str:
+    """Return why one layer can't be adopted; empty if it can.
+
+    The layer may have nothing at a path that is denied only now, since it may be a copy of what is
+    denied, nor where Python imports from now, since the zygote would import it.
+    """
     _, folder, hidden = before
     for path in layer.hidden:
         known = any(within(path, top) for top in hidden)
-        *_, last = _way(folder, path)
+        *_, last = _steps_to(folder, path)
         if not known and last is not None and not changes.is_whiteout(last.found):
             return f"it has {visible(path)}, which is denied now"
     for path in layer.fixed:
-        if not all(each is None or each.shows_below for each in _way(folder, path)):
+        if not all(step is None or step.shows_below for step in _steps_to(folder, path)):
             return f"it has {visible(path)}, which Python imports from now"
     return ""
 
 
 class _Step(NamedTuple):
-    """A name that a layer has; whether it is a folder that shows what is in the one below."""
+    """A file of a layer, on the way to a path; whether it is a folder that shows the one below."""
 
     found: os.stat_result
     shows_below: bool
 
 
-def _way(folder: str, path: str) -> list[_Step | None]:
-    """Return what a layer has of each name that leads to ``path``; the last is None without it."""
+def _steps_to(folder: str, path: str) -> list[_Step | None]:
+    """Return the layer's file for each name on the way to ``path``; None for one it lacks."""
     steps = list[_Step | None]()
     with contextlib.ExitStack() as stack:
         at: int | None = open_unlinked(f"{folder}/{UPPER}", FOLDER)
@@ -177,14 +192,16 @@ def _way(folder: str, path: str) -> list[_Step | None]:
 
 
 def _parts(folders: Sequence[str]) -> Iterator[str]:
+    """Yield the folders that each layer's folder consists of."""
     for folder in folders:
         yield from (folder, f"{folder}/{UPPER}", f"{folder}/{WORK}")
 
 
 def _is_ours(folder: str, *, shut: bool = False) -> bool:
-    """Whether this is a folder of this user's, through no link; and ``shut`` to all others.
+    """Return whether a folder, reached through no link, is this user's; with ``shut`` alone.
 
-    What lies in one that is shut nobody else reaches, whatever modes cells gave it.
+    Nobody else reaches what is in a folder that is shut to all others, whatever modes cells gave
+    the files in it.
     """
     try:
         with closing(open_unlinked(folder, FOLDER)) as fd:
@@ -195,9 +212,9 @@ def _is_ours(folder: str, *, shut: bool = False) -> bool:
     return found.st_uid == os.geteuid() and not found.st_mode & others
 
 
-def _open_to_owner(one: Staged) -> None:
-    """Let the owner into what cells see as their root again: they may have given it any mode."""
-    for _, folder, _ in one.layers:
+def _open_to_owner(staged: Staged) -> None:
+    """Give the owner all rights on each upper folder: cells may have taken them away."""
+    for _, folder, _ in staged.layers:
         with (
             contextlib.suppress(OSError),
             closing(open_unlinked(f"{folder}/{UPPER}", _NAMED)) as fd,
@@ -207,7 +224,10 @@ def _open_to_owner(one: Staged) -> None:
 
 
 def _is_laid(folder: str) -> bool:
-    """Whether a zygote has a layer, after some patience too: two would spoil it (overlayfs.rst)."""
+    """Return whether a zygote still has a layer mounted, after ``_PATIENCE``.
+
+    Two overlays over one upper folder would corrupt it (overlayfs.rst).
+    """
     try:
         with closing(open_unlinked(folder, FOLDER)) as fd:
             lock(fd, patience=_PATIENCE)
@@ -219,19 +239,22 @@ def _is_laid(folder: str) -> bool:
 # --- what was kept or dropped ---------------------------------------------------------------------
 
 
-def _remove_settled(one: Staged) -> None:
-    """Remove what was kept or dropped: cells see the project there, as the user has it."""
-    for name, known in one.settled().items():
-        staged = known.staged
-        for root, folder, _ in one.layers:
-            if not within(name, root) or staged is None:
+def _remove_settled(staged: Staged) -> None:
+    """Remove settled changes from the layers, so that cells see the user's files in their places.
+
+    A staged file that has changed since is staged again, and stays.
+    """
+    for name, known in staged.settled().items():
+        settled_as = known.staged
+        for root, folder, _ in staged.layers:
+            if not within(name, root) or settled_as is None:
                 continue
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
                 at, last = changes.enter(
                     f"{folder}/{UPPER}", name[len(root.rstrip("/")) + 1 :], stack
                 )
                 found = os.stat(last, dir_fd=at, follow_symlinks=False)
-                if changes.state(found) == staged and stat.S_ISDIR(found.st_mode):
+                if changes.state(found) == settled_as and stat.S_ISDIR(found.st_mode):
                     remove_tree(f"/proc/self/fd/{at}/{last}")
-                elif changes.state(found) == staged:
+                elif changes.state(found) == settled_as:
                     os.unlink(last, dir_fd=at)

@@ -1,13 +1,13 @@
-"""Artifacts: files that cells leave for their user, copied to a folder of his after each cell.
+"""Artifacts: files that cells leave for the user, copied to a folder of the user's after each cell.
 
-Invariant: what a cell leaves is hostile. No link is followed, nothing but a regular file with one
-name is read, what is read and written is bounded, and names are made safe_path before they are used
-or shown. Cells can't write to the folder of copies. What is there already, and was not put there by
-this session, is never written to: the copy gets another name.
+Invariant: files of a cell are hostile. No link is followed, only regular files with one name are
+read, all that is read and written is bounded, and names pass ``safe_path`` before they are used or
+shown. Cells can't write to the folder of copies. A file there that this session did not put there
+is never written to: the copy gets another name.
 
-``ArtifactCollector`` walks over the folders that cells may write, finds what matches the policy's
-``Patterns`` and has changed, and copies it, in a thread (``host.threads``): cells can keep their
-folders locked. Imports ``policy.paths``.
+After each cell, ``ArtifactCollector`` walks through the folders that cells may write to, finds the
+files that match the policy's ``Patterns`` and are new or changed, and copies them. It does so in a
+thread (``host.threads``), since a cell can hold a lock on a folder.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor
 
 
-#: Files that are copied of one cell, and of a session; and that are listed as skipped.
+#: The most files that are copied for one cell and for a session, and that are listed as skipped.
 MAX_PER_CELL: Final = 200
 MAX_PER_SESSION: Final = 2_000
 MAX_SKIPPED: Final = 50
-#: Entries of one walk, and folders within each other.
+#: Entries that one walk looks at, and levels of nested folders.
 MAX_ENTRIES: Final = 20_000
 MAX_DEPTH: Final = 32
-#: Names that are tried if others have theirs.
+#: Names that are tried for a copy if other files have its name.
 _MAX_NUMBER: Final = 1_000
-#: Doesn't wait for a pipe that was put there, nor take a terminal.
+#: Doesn't wait if the file is a named pipe by now, nor takes a terminal.
 _SOURCE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 #: Content types by extension: Python's own table, whatever this machine has added to it.
 _TYPES: Final = MimeTypes()
@@ -64,9 +64,9 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that was copied: its name in the folder of artifacts, and its path.
+    """The copy of a file: its name, relative to the folder of copies, and its absolute path.
 
-    ``content_type`` goes by the name.
+    ``content_type`` is guessed from the name.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Artifact:
     sha256: str = ""
 
     def as_dict(self) -> dict[str, str | int]:
-        """Return it as JSON data."""
+        """Return the artifact as JSON data."""
         return {
             "name": self.name,
             "path": self.path,
@@ -95,7 +95,7 @@ class Skipped:
 
 @dataclass(slots=True)
 class CellArtifacts:
-    """The files of one cell. ``uncounted``: there were more than are looked at."""
+    """The artifacts of one cell. ``uncounted``: there were more files than the bounds allow."""
 
     artifacts: list[Artifact] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -106,16 +106,20 @@ class CellArtifacts:
 
 
 class TooManyEntries(Exception):
-    """A walk has more entries than are looked at."""
+    """A walk has more than ``MAX_ENTRIES`` entries."""
 
 
 class NotCopied(Exception):
-    """A file is not copied; says why."""
+    """A file is not copied; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file that a pattern matches: its folder's descriptor, its name, its path from a root."""
+    """A file that matches a pattern.
+
+    ``folder`` is the descriptor of its folder, valid until the walk goes on; ``path`` is relative
+    to ``root``.
+    """
 
     folder: int
     name: str
@@ -125,34 +129,36 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """What tells it from all others."""
+        """The root and path, by which the collector knows the file again."""
         return self.root, self.path
 
     @property
     def state(self) -> tuple[int, ...]:
-        """What changes when the file does."""
+        """Numbers of the file's status, of which one differs when it has changed."""
         return *_state(self.status), self.status.st_ctime_ns
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes with a file and its content; an inode's number may be used again.
+    """Return numbers of which one differs when a file was written to or replaced.
 
-    Without ``st_ctime``, which a rename changes.
+    The inode alone would not do, since its number may be used again. Without ``st_ctime``, which
+    the rename of a copy to its final name changes.
     """
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-#: A copy, and the state in which it was left.
+#: A copy, and its state right after it was made.
 Copied = tuple[Artifact, tuple[int, ...]]
 
 
 class ArtifactCollector:
-    """Copies the files of a session's cells.
+    """The collector of a session's artifacts.
 
-    ``roots`` are the folders that cells may write, canonical and none within another; ``path`` is
-    where copies go, a folder that is made with the first. ``max_bytes`` are bytes of one file,
-    ``max_total_bytes`` of all copies of the session; None is no limit. ``open_folder`` opens a
-    root, and raises OSError, for a link too.
+    The session calls ``begin`` before its first cell, ``after_cell`` after each, and ``close``.
+    ``roots`` are the folders that cells may write to, canonical, none within another. Copies go to
+    the folder ``path``, which is made for the first of them. ``max_bytes`` is the most for one
+    file, ``max_total_bytes`` for all copies of the session, None for no limit. ``open_folder``
+    opens a root, and raises OSError, also for a link.
     """
 
     def __init__(
@@ -166,82 +172,84 @@ class ArtifactCollector:
         max_total_bytes: int | None,
         open_folder: Callable[[str], int],
     ) -> None:
-        self._reactor, self._roots, self._patterns, self._path = reactor, roots, patterns, path
-        self._open_folder, self._max_bytes, self._max_total_bytes = (
-            open_folder,
-            max_bytes,
-            max_total_bytes,
-        )
-        #: The folder of copies, while there is something to copy.
+        self._reactor = reactor
+        self._roots = roots
+        self._patterns = patterns
+        self._path = path
+        self._open_folder = open_folder
+        self._max_bytes = max_bytes
+        self._max_total_bytes = max_total_bytes
+        #: A descriptor of the folder of copies, while files are copied.
         self._fd: int | None = None
-        #: States at the last look; None before the first cell.
+        #: The state of each file after the last cell; None before begin().
         self._known: dict[Key, tuple[int, ...]] | None = None
         self._copies: dict[Key, Copied] = {}
         self._closed = False
         self._work: threads.Work[None] | None = None
 
     def begin(self) -> None:
-        """Note what is there before the first cell: that is no cell's artifact."""
+        """Note which files exist before the first cell: they are not artifacts until changed."""
         if self._known is None:
             self._known = {}
-            # What is beyond the bound of a walk counts as new.
+            # Files beyond the bound of a walk will count as new.
             with contextlib.suppress(TooManyEntries):
                 self._known.update((entry.key, entry.state) for entry in self._search())
 
     def after_cell(self, done: Callable[[CellArtifacts], None]) -> None:
-        """Copy what is new or changed, in a thread; ``done`` gets the result in the loop."""
-        found = CellArtifacts()
+        """Copy new and changed files in a thread, then call ``done`` in the loop."""
+        result = CellArtifacts()
 
-        def end(outcome: Future[None]) -> None:
+        def on_collected(outcome: Future[None]) -> None:
             if (error := outcome.exception()) is not None:
-                # A fault of ours costs artifacts, not the cell's end.
+                # A fault of the collector costs artifacts, but the cell still ends.
                 traceback.print_exception(error)
-            done(found)
+            done(result)
 
-        self._work = threads.begin(self._reactor, lambda: self._collect(found), end)
+        self._work = threads.begin(self._reactor, lambda: self._collect(result), on_collected)
 
     def close(self) -> None:
-        """Copy nothing more; what is in the folder of copies stays."""
+        """Copy nothing more. Files in the folder of copies stay."""
         self._closed = True
         if self._work is not None:
             self._work.forget()
 
-    def _collect(self, found: CellArtifacts) -> None:
+    def _collect(self, result: CellArtifacts) -> None:
         try:
-            self._copy_new(found)
+            self._copy_new(result)
         finally:
             if self._fd is not None:
                 os.close(self._fd)
                 self._fd = None
 
-    def _copy_new(self, found: CellArtifacts) -> None:
-        before, seen = self._known or {}, dict[Key, tuple[int, ...]]()
+    def _copy_new(self, result: CellArtifacts) -> None:
+        before = self._known or {}
+        seen = dict[Key, tuple[int, ...]]()
         try:
             for entry in self._search():
                 seen[entry.key] = entry.state
                 if before.get(entry.key) == entry.state:
                     continue
-                if len(found.artifacts) >= MAX_PER_CELL:
-                    found.uncounted = True
+                if len(result.artifacts) >= MAX_PER_CELL:
+                    result.uncounted = True
                     continue
                 try:
-                    found.artifacts.append(self._copy(entry))
+                    result.artifacts.append(self._copy(entry))
                 except (NotCopied, OSError) as exc:
                     why = exc.strerror if isinstance(exc, OSError) else None
                     why = str(exc) if why is None else f"it can't be copied: {why}"
-                    if len(found.skipped) < MAX_SKIPPED:
+                    if len(result.skipped) < MAX_SKIPPED:
                         shown = entry.path.encode("utf-8", "replace").decode()
-                        found.skipped.append(Skipped(shown, why))
+                        result.skipped.append(Skipped(shown, why))
                     else:
-                        found.uncounted = True
+                        result.uncounted = True
         except TooManyEntries:
-            found.uncounted = True
+            result.uncounted = True
         self._known = seen
 
     def _search(self) -> Iterator[Entry]:
-        """Yield what matches. Raises TooManyEntries.
+        """Yield each file that matches a pattern. Raises TooManyEntries.
 
-        An entry is valid until the next one; what can't be opened is left out.
+        An entry is valid until the next one is yielded. Folders that can't be opened are left out.
         """
         counter = itertools.count(1)
         for root in self._roots:
@@ -271,10 +279,10 @@ class ArtifactCollector:
             if status.st_nlink != 1:
                 raise NotCopied("it has another name (a hard link)")
             self._check_size(status.st_size, earlier)
-            wanted = safe_path(entry.path)
-            folder, above = self._folder_of(wanted if earlier is None else earlier[0].name)
+            name = safe_path(entry.path)
+            folder, above = self._folder_of(name if earlier is None else earlier[0].name)
             try:
-                copied = self._copy_to(folder, above, wanted, source, earlier)
+                copied = self._copy_to(folder, above, name, source, earlier)
             finally:
                 os.close(folder)
         finally:
@@ -283,9 +291,9 @@ class ArtifactCollector:
         return copied[0]
 
     def _check_size(self, size: int, earlier: Copied | None) -> None:
-        """Raise NotCopied for a file that is too large, where it takes the place of ``earlier``.
+        """Raise NotCopied if a file is too large to be copied in place of the copy ``earlier``.
 
-        And for any, once the session has ended.
+        Also raise it for any file once the session has ended, which stops the thread.
         """
         if self._closed:
             raise NotCopied("the session has ended")
@@ -299,30 +307,35 @@ class ArtifactCollector:
             raise NotCopied(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
 
     def _folder_of(self, name: str) -> tuple[int, str]:
-        """Open the folder for ``name``, made if need be; return it and its path: "" or "…/".
+        """Open the folder of copies that ``name`` belongs in; return it and its path, "" or "…/".
 
-        If a file has its name, it gets the next one. Raises NotCopied, and OSError, for links too:
-        where those lead is the user's to say.
+        Missing folders are made, with another name if a file has theirs. Raises NotCopied, and
+        OSError, also for a link: nobody knows what the user meant it for.
         """
         if self._fd is None:
             Path(self._path).mkdir(parents=True, exist_ok=True)
             self._fd = open_unlinked(self._path, FOLDER)
-        at, path = os.dup(self._fd), ""
+        folder = os.dup(self._fd)
+        path = ""
         for part in name.split("/")[:-1]:
             try:
-                below, found = _make_folder(at, part)
+                below, given = _make_folder(folder, part)
             finally:
-                os.close(at)
-            at, path = below, f"{path}{found}/"
-        return at, path
+                os.close(folder)
+            folder, path = below, f"{path}{given}/"
+        return folder, path
 
     def _copy_to(
-        self, folder: int, above: str, wanted: str, source: int, earlier: Copied | None
+        self, folder: int, above: str, name: str, source: int, earlier: Copied | None
     ) -> Copied:
-        """Copy a file, which may grow, into a folder; leave nothing there if that fails."""
-        last, is_new = _free_name(folder, wanted.rpartition("/")[2], earlier)
+        """Copy a file into a folder whose path is ``above``; leave nothing there on an error.
+
+        The size is checked at each piece, since a cell may let the file grow.
+        """
+        last, is_new = _free_name(folder, name.rpartition("/")[2], earlier)
         part = f".cellblock-{secrets.token_hex(8)}.part"
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        size = 0
         try:
             with closing(os.open(part, NEW, 0o666, dir_fd=folder)) as target:
                 for piece in read_parts(source):
@@ -331,7 +344,7 @@ class ArtifactCollector:
                     digest.update(piece.data)
                     write_part(target, piece)
                 end_file(target)
-            # Closed: only now does a file server know the time.
+            # Read after the file is closed: a file server may set its time only then.
             state = _state(os.lstat(part, dir_fd=folder))
             os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -340,45 +353,50 @@ class ArtifactCollector:
             if is_new:
                 os.unlink(last, dir_fd=folder)  # the empty file that kept the name free
             raise
-        name, kind = f"{above}{last}", content_type(last)
+        name = f"{above}{last}"
+        kind = content_type(last)
         return Artifact(name, f"{self._path}/{name}", size, kind, digest.hexdigest()), state
 
 
 def _walk(
     folder: int, root: str, path: str, patterns: Patterns, counter: Iterator[int], depth: int = 0
 ) -> Iterator[Entry]:
-    """Walk through a folder, and close it.
+    """Yield the matching files beneath a folder, and close its descriptor.
 
-    Each folder is opened by its name within the one above, through no link: whatever is moved or
-    made a link meanwhile, the walk stays beneath its root.
+    Each folder is opened by its name in the one above, following no link. Whatever a cell moves or
+    replaces by a link meanwhile, the walk stays beneath its root.
     """
     inner: list[tuple[str, Patterns]] = []
     try:
-        with os.scandir(folder) as found:
-            for entry in found:
+        with os.scandir(folder) as entries:
+            for entry in entries:
                 if next(counter) > MAX_ENTRIES:
                     raise TooManyEntries
-                its = patterns.down(entry.name)
-                if not its.left:
+                left = patterns.down(entry.name)
+                if not left.left:
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
-                except OSError:  # it is gone
+                except OSError:  # the file is gone
                     continue
                 if stat.S_ISDIR(status.st_mode):
-                    if its.may_match_below:
-                        inner.append((entry.name, its))
-                elif its.match:
+                    if left.may_match_below:
+                        inner.append((entry.name, left))
+                elif left.match:
                     yield Entry(folder, entry.name, status, root, f"{path}{entry.name}")
-        for name, its in inner if depth < MAX_DEPTH else ():
+        for name, left in inner if depth < MAX_DEPTH else ():
             with contextlib.suppress(OSError):
                 below = os.open(name, FOLDER, dir_fd=folder)
-                yield from _walk(below, root, f"{path}{name}/", its, counter, depth + 1)
+                yield from _walk(below, root, f"{path}{name}/", left, counter, depth + 1)
     finally:
         os.close(folder)
 
 
 def _make_folder(folder: int, name: str) -> tuple[int, str]:
+    """Make a folder, or open the one that has the name; return it and its name.
+
+    If a file has the name, the folder gets another one. Raises NotCopied, and OSError for a link.
+    """
     for free in free_names(name):
         with contextlib.suppress(FileExistsError):
             os.mkdir(free, dir_fd=folder)
@@ -391,12 +409,13 @@ def _make_folder(folder: int, name: str) -> tuple[int, str]:
 
 
 def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, bool]:
-    """Return a name for a copy, and whether an empty file was made to keep it free.
+    """Return a name for a copy, and whether an empty file was made to reserve it.
 
-    Else it is that of the copy to be replaced. Raises NotCopied, OSError.
+    Otherwise the name is that of the earlier copy, which is to be replaced. Raises NotCopied,
+    OSError.
     """
     if earlier is not None:
-        # Only if it is still the file that was put there, and nobody has written to it.
+        # Only if the earlier copy is still there and nobody has written to it: the user may have.
         before = earlier[0].name.rpartition("/")[2]
         with contextlib.suppress(OSError):
             if _state(os.lstat(before, dir_fd=folder)) == earlier[1]:
@@ -409,7 +428,7 @@ def _free_name(folder: int, name: str, earlier: Copied | None) -> tuple[str, boo
 
 
 def free_names(name: str) -> Iterator[str]:
-    """Yield a name, and then with a number before its extension: ``plot-2.png``."""
+    """Yield a name, then the name with numbers before its extension: ``plot-2.png``."""
     yield name
     stem, dot, extension = name.rpartition(".")
     for number in range(2, _MAX_NUMBER):
@@ -419,9 +438,9 @@ def free_names(name: str) -> Iterator[str]:
 # --- patterns ---------------------------------------------------------------------------------
 #
 #     pattern = part *( "/" part )
-#     part    = "**" | glob         ; any number of folders, or one name as fnmatch has it
+#     part    = "**" | glob         ; any number of folders, or one name, as in fnmatch
 #
-# A name that begins with a dot is matched only by a part that does.
+# A name that begins with a dot is only matched by a part that begins with one, too.
 
 _ANY_FOLDERS: Final = "**"
 _WILD: Final = frozenset("*?[")
@@ -441,20 +460,23 @@ def fixed_folder(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """What is left of globs on the way down: the parts that are still to be matched."""
+    """Globs at one place of a walk down the folders: the parts that are still to be matched.
+
+    ``**`` stays among them for as long as it takes names, like a state of a finite automaton.
+    """
 
     left: frozenset[tuple[str, ...]]
 
     @classmethod
     def of(cls, globs: Iterable[str]) -> Patterns:
-        """Return absolute globs, at the root of the file system."""
+        """Return the patterns of absolute globs, at the root of the file system."""
         return cls._with_skipped(tuple(filter(None, glob.split("/"))) for glob in globs)
 
     @classmethod
-    def _with_skipped(cls, found: Iterable[tuple[str, ...]]) -> Patterns:
-        """Add what is left where ``**`` stands for no folder at all."""
+    def _with_skipped(cls, globs: Iterable[tuple[str, ...]]) -> Patterns:
+        """Return the globs, and what is left of each if its first ``**`` stand for no folder."""
         left = set[tuple[str, ...]]()
-        for parts in found:
+        for parts in globs:
             skipped = next(
                 (at for at, part in enumerate(parts) if part != _ANY_FOLDERS), len(parts)
             )
@@ -462,14 +484,14 @@ class Patterns:
         return cls(frozenset(left))
 
     def at(self, folder: str) -> Patterns:
-        """Return what is left in a folder."""
+        """Return the patterns that are left in a folder, which is named by its whole path."""
         patterns = self
         for name in filter(None, folder.split("/")):
             patterns = patterns.down(name)
         return patterns
 
     def down(self, name: str) -> Patterns:
-        """Return what is left for an entry of that name."""
+        """Return the patterns that are left for an entry of this name."""
         return self._with_skipped(
             parts if parts[0] == _ANY_FOLDERS else parts[1:]
             for parts in self.left
@@ -500,18 +522,18 @@ def _compiled(part: str) -> re.Pattern[str]:
 
 # --- names ------------------------------------------------------------------------------------
 
-#: Bytes of a name: file systems take 255, and a number may be added.
+#: Bytes of a name: file systems allow 255, and free_names may add a number.
 MAX_NAME: Final = 200
 _MAX_EXTENSION: Final = 10
-#: Characters with a meaning in a shell, a browser or another file system.
+#: Characters that mean something to a shell, a browser or another file system.
 _AWKWARD: Final = frozenset("<>:\"\\|?*`$;&#%'")
 
 
 def safe_path(path: str) -> str:
-    """Return a relative path without characters that hide or reorder text or lead elsewhere.
+    """Return a relative path without characters that hide or reorder text, or lead elsewhere.
 
-    Blanks of any kind become spaces; what is invisible or awkward, underscores. No part begins with
-    a dot.
+    White space of any kind becomes a space, an invisible or awkward character an underscore. No
+    part begins with a dot.
     """
     return "/".join(_safe_name(part) for part in path.split("/") if part) or "_"
 
@@ -527,7 +549,7 @@ def _safe_name(name: str) -> str:
 
 
 def _shorten(name: str) -> str:
-    """Shorten a name that is too long; its extension stays."""
+    """Return a name cut to ``MAX_NAME`` bytes, with its extension."""
     if len(name.encode()) <= MAX_NAME:
         return name
     stem, dot, extension = name.rpartition(".")

@@ -1,13 +1,32 @@
-"""What a session staged: listing it, showing it as a diff, dropping it.
+"""Staged changes: listing what a session's cells wrote, showing diffs, dropping it.
 
-Cells wrote all of it, under names of their choice, so it is read like anything of a guest's: no
-link is followed, nothing is opened but regular files, and what is looked at, compared and shown is
-bounded (promise P14). ``keepable`` says why something is not kept; ``keeping`` makes the rest in
-the project.
+The cells of a session don't write to the user's project. They write to a layer over each root (an
+overlay's upper folder), and the files there are *staged changes*, which the user keeps or drops.
+The host lists them while the session runs, and for a week after it has ended. ``Staged`` is a
+session's layers, ``Change`` is one file that differs. ``keepable`` says why a change is never kept;
+``keeping`` makes the others in the project.
 
-    CHANGES/SESSION/session.json    when, of which project and policy; of which roots; its audit log
-    CHANGES/SESSION/settled.json    what of it was kept or dropped, and is no longer staged
+Cells wrote every file in a layer, under names of their choice, so the host reads layers as hostile:
+it follows no link, opens regular files only, and bounds the entries that it looks at, the bytes
+that it compares and the lines that it shows (promise P14).
+
+    CHANGES/SESSION/session.json    when the session began, its policy, roots and audit log
+    CHANGES/SESSION/settled.json    changes that were kept or dropped, so are no longer staged
     CHANGES/SESSION/N/upper/        what cells wrote beneath root N; whiteouts for what they deleted
+
+A change that was kept or dropped stays in the layer, since nobody may change the upper folder of a
+mounted overlay. ``settled.json`` marks it, with the state of both files::
+
+                keep, drop
+    staged  ----------------->  settled (kept or dropped)
+            <-----------------
+             the staged file or the user's own changes again
+
+The folder of a session, and who holds a lock on ``session.json``::
+
+    begin() --> running --------> ended --> end() removes a folder without changes that can be kept
+                shared lock,      no lock   a later kernel may adopt the rest (``adoption``)
+                held by the host            sweep() removes it after a week, if not kept before
 """
 
 from __future__ import annotations
@@ -66,49 +85,54 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds for which what was not kept can still be, and sessions of which that is so.
+#: Seconds for which the changes of an ended session can be kept, and how many sessions' are.
 KEPT_FOR: Final = 7 * 24 * 3600
 MOST_SESSIONS: Final = 200
-#: Entries of a layer that are looked at, or at most dropped.
+#: Entries of all layers that one listing looks at. A drop takes more, since it is the way out of a
+#: layer that is too large to be listed.
 MOST_ENTRIES: Final = 50_000
 _MOST_DROPPED: Final = 100_000
-#: Characters of all paths in one listing, and paths that are asked for at once.
+#: Characters of all paths in one listing, and paths that one call may name.
 _MOST_CHARACTERS: Final = 8 << 20
 _MOST_PATHS: Final = 100
-#: Bytes of a text file of which a diff is shown, lines of that, and characters of a line.
+#: Bytes of the longest text that a diff is shown of, lines of a diff, and characters of its lines.
 _MOST_DIFFED: Final = 200_000
 _MOST_LINES: Final = 400
 _LONGEST_LINE: Final = 500
+#: Bytes that are read at once when two files are compared.
 _PART: Final = 1 << 20
-#: Bytes that one listing compares with what they were, and what each file counts as at least.
+#: Bytes of staged files that one listing compares with the user's, and what each file counts as at
+#: least: opening many small files takes time, too.
 _MOST_COMPARED: Final = 64 << 20
 _LEAST_COMPARED: Final = 64 << 10
 _INFO: Final = "session.json"
-#: Seconds after which a folder that no session began has been left by one that could not.
+#: Seconds after which a folder without ``session.json`` is removed: its session never began.
 _ORPHANED: Final = 3_600
 _SETTLED: Final = "settled.json"
-#: Seconds that one who wants a session to itself waits for those who only look whether it runs.
+#: Seconds for which ``take`` tries again: ``runs``, in another process, may hold the lock briefly.
 _PATIENCE: Final = 0.1
+#: Bytes of either file that are read.
 _MOST_INFO: Final = 1 << 20
 _MOST_SETTLED: Final = 32 << 20
 
-#: Of the names that are never kept the one that people write to on purpose; and what each commit
-#: of theirs changes in it.
+#: The one name that is never kept although people write to it on purpose, and the file in it that
+#: each commit changes.
 GIT: Final = ".git"
 _COMMITS: Final = "logs/HEAD"
 
 Kind = Literal["new", "changed", "deleted"]
-#: What changes when a file does; None where there is none.
+#: Numbers of a file's status, of which one differs when the file has changed; None for no file.
 State = tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file that a session made, changed or deleted.
+    """A file that a session's cells made, changed or deleted.
 
-    ``path`` is beneath ``root``. ``size`` and ``before`` are bytes, None where there is no file.
-    ``why_not`` says why it is never kept, and is empty where it can be. ``yours_since`` is when
-    your own file was changed, where that was after the session began, in seconds since 1970.
+    ``path`` is relative to ``root``. ``size`` is that of the staged file and ``before`` that of the
+    user's, in bytes, None if there is no such file. ``why_not`` says why the change is never kept,
+    and is empty if it can be. ``yours_since`` is when the user's own file was changed, in seconds
+    since 1970, if that was after the session began; otherwise None.
     """
 
     root: str
@@ -118,27 +142,27 @@ class Change:
     before: int | None
     why_not: str = ""
     yours_since: float | None = None
-    #: The staged file and yours as they were listed.
+    #: The states of the staged file and of the user's when the change was listed.
     staged: State = field(default=None, repr=False)
     yours: State = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
-        """Return its whole path."""
+        """Return the absolute path of the user's file."""
         return f"{self.root.rstrip('/')}/{self.path}"
 
 
 class Kept(Struct, frozen=True):
-    """A change that was kept; ``sha256`` is of the file's content, empty where it was deleted."""
+    """A change that was kept. ``sha256`` is of the file's content, empty if it was deleted."""
 
     change: Change
     sha256: str
 
 
 class Settled(NamedTuple):
-    """What was kept or dropped: the user's file and the staged one, as they were left.
+    """A change that was kept or dropped: the states in which that left both files.
 
-    ``content`` is the SHA-256 of what was kept; of what was dropped it is empty.
+    ``content`` is the SHA-256 of a staged file that was kept, and empty if it was dropped.
     """
 
     yours: State
@@ -146,32 +170,37 @@ class Settled(NamedTuple):
     content: str = ""
 
     def is_of(self, change: Change) -> bool:
-        """Return whether a change is what was kept or dropped, by both files' states."""
+        """Return whether a change is still the one that was settled: neither file has changed."""
         return (self.yours, self.staged) == (change.yours, change.staged)
 
 
 class Diff(NamedTuple):
-    """A unified diff, or a line about what is none; ``cut`` lines of it are not in it whole.
+    """A unified diff, or a line that says why there is none.
 
-    A line that a terminal may show in another order is followed by one that begins with ``!`` and
-    repeats it in the order of its text.
+    ``cut`` is the number of lines that were shortened or left out. A line that a terminal may show
+    in another order is followed by one that begins with ``!`` and repeats it in the order of its
+    text.
     """
 
     text: str
     cut: int = 0
 
 
-#: What of a policy's audit log those need who keep something when the session is over.
+#: The fields of a policy's ``audit`` that ``session.json`` has, since keeping is audited after the
+#: session has ended, too.
 _LOG: Final = ("folder", "max_bytes", "fsync", "required")
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The layers of one session: what lies in them can be kept, or dropped.
+    """The layers of one session, whose changes can be kept or dropped.
 
-    ``session`` is what it is called in its audit ``log``. ``names`` are those of its kernel, by
-    which a later one knows that as its own, ``asked`` the fields of the policy that it began under,
-    ``inodes`` those of the roots (``adoption``).
+    ``layers`` has for each root its path, the folder of its layer, and the paths beneath it that
+    the policy hides. ``began`` is in seconds since 1970, ``policy`` the policy's name. ``session``
+    is the session's name in its audit ``log``. ``lock`` is the descriptor that shows that the
+    session runs, -1 without one. For ``adoption``: ``names`` are the kernel's, by which a later
+    kernel knows the session as its own; ``asked`` are the fields of the policy that the session
+    began under; ``inodes`` are those of the roots.
     """
 
     id: str
@@ -184,13 +213,16 @@ class Staged:
     names: tuple[str, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict, repr=False)
     inodes: tuple[int, ...] = ()
-    #: Where paths that are not absolute begin.
+    #: The folder that relative paths begin at; empty for the only root.
     base: str = ""
-    #: What was kept by this object.
+    #: What was kept through this object.
     kept: list[Kept] = field(default_factory=list, repr=False, compare=False)
 
     def is_written_to(self) -> bool:
-        """Whether cells wrote anything that is listed. Cells can lock the folders: for a thread."""
+        """Return whether cells wrote anything that is listed.
+
+        Call it in a thread: a cell can hold a lock on the folders.
+        """
         for _, folder, _ in self.layers:
             home = is_of_home(folder)
             with contextlib.suppress(OSError), os.scandir(f"{folder}/{UPPER}") as entries:
@@ -199,45 +231,48 @@ class Staged:
         return False
 
     def has_home(self) -> bool:
-        """Whether what cells write below ``~`` is staged, too."""
+        """Return whether what cells write below ``~`` is staged, too."""
         return any(is_of_home(folder) for _, folder, _ in self.layers)
 
     def commits(self) -> tuple[State, ...]:
-        """Return what changes when a cell commits to the repository at a root; for a thread.
+        """Return states that differ after a cell has committed to the repository at a root.
 
-        That it is not kept is said at once: git tells the cell that all is well.
+        A session compares them before and after a cell, and tells the user at once that the commit
+        is not kept: git tells the cell that all is well. Call it in a thread.
         """
-        found = list[State]()
+        states = list[State]()
         for _, folder, _ in self.layers:
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
                 at, name = enter(f"{folder}/{UPPER}", f"{GIT}/{_COMMITS}", stack)
-                found.append(state(status(at, name)))
-        return tuple(found)
+                states.append(state(status(at, name)))
+        return tuple(states)
 
     @property
     def folder(self) -> str:
-        """Return where all of it lies."""
+        """Return the session's folder, which holds its layers and both of its files."""
         return f"{changes_folder()}/{self.id}"
 
     def changes(self, paths: Collection[str] = (), most: int | None = None) -> list[Change]:
-        """Return what differs from the project; with ``paths``, what is at or beneath them.
+        """Return the files that differ from the project; with ``paths``, those at or beneath them.
 
-        Files of the user's that changed or were deleted come first, since new ones may be so many
-        that nobody sees what stands behind them; then each is sorted by its name.
-        A path that is not absolute begins at ``base``, or beneath the only root. A folder counts by
-        the files in it. It takes 30 µs an entry. Raises ChangesError for more than ``most`` entries
-        (``MOST_ENTRIES``), or for folders too deep.
+        Files of the user's that were changed or deleted come first, since there may be so many new
+        ones that nobody reads on. Both groups are sorted by name. A relative path begins at
+        ``base``, or at the only root. A folder is listed as the files in it. A listing takes 30 µs
+        an entry. Raises ChangesError for more than ``most`` entries (``MOST_ENTRIES``), or paths
+        that are too long together.
         """
-        bounds, settled, paths = _Bounds(most or MOST_ENTRIES), self.settled(), self.named(paths)
+        bounds = _Bounds(most or MOST_ENTRIES)
+        settled = self.settled()
+        paths = self.named(paths)
         found = list[Change]()
         for root, folder, hidden in self.layers:
-            wanted = tuple(_beneath(root, path) for path in paths)
+            within_root = tuple(_beneath(root, path) for path in paths)
             walk = _Walk(
                 root,
                 frozenset(hidden),
                 settled,
                 self.began,
-                wanted,
+                within_root,
                 bounds,
                 at_home=is_of_home(folder),
             )
@@ -245,8 +280,12 @@ class Staged:
         return sorted(found, key=lambda change: (change.kind == "new", change.name))
 
     def named(self, paths: Collection[str]) -> list[str]:
-        """Return whole paths. Raises ChangesError for one that could be in more than one root."""
-        named, roots = list[str](), [root for root, _, _ in self.layers]
+        """Return paths that a user typed as absolute ones.
+
+        Raises ChangesError for a relative path that could lie in more than one root.
+        """
+        named = list[str]()
+        roots = [root for root, _, _ in self.layers]
         projects = [root for root, folder, _ in self.layers if not is_of_home(folder)]
         for path in paths:
             if path == "~" or path.startswith("~/"):
@@ -263,28 +302,28 @@ class Staged:
         return named
 
     def _home(self) -> str:
-        """Return the user's home folder, as the session had it."""
+        """Return the user's home folder as it was for the session."""
         homes = (root for root, folder, _ in self.layers if is_of_home(folder))
         return next(homes, os.path.expanduser("~"))
 
     def chosen(self, paths: Collection[str] = (), *, overwrite: bool = False) -> list[Change]:
-        """Return what can be kept of the changes at or beneath ``paths``; without those, of all.
+        """Return the changes at or beneath ``paths`` that can be kept; without paths, of all.
 
-        Raises ChangesError for a path at which nothing changed, or nothing can be kept; and, but to
-        ``overwrite``, for a file that the user changed since the session began.
+        Raises ChangesError for a path where nothing changed or where nothing can be kept, and,
+        unless ``overwrite``, for a file that the user changed after the session began.
         """
         if len(paths) > _MOST_PATHS:
             raise ChangesError(f"more than {_MOST_PATHS} paths: name the folders that they are in")
         picked = self.changes(paths)
         for path, whole in zip(paths, self.named(paths), strict=True):
-            found = [one for one in picked if _is_at(one, whole)]
-            if not found:
+            there = [change for change in picked if _is_at(change, whole)]
+            if not there:
                 raise ChangesError(f"nothing was changed at {visible(path)}")
-            if all(one.why_not for one in found):
+            if all(change.why_not for change in there):
                 raise ChangesError(
-                    f"{visible(self.label(found[0]))} is not kept: {found[0].why_not}"
+                    f"{visible(self.label(there[0]))} is not kept: {there[0].why_not}"
                 )
-        picked = [one for one in picked if not one.why_not]
+        picked = [change for change in picked if not change.why_not]
         for change in picked:
             if change.yours_since is not None and not overwrite:
                 when = time.strftime("%H:%M:%S", time.localtime(change.yours_since))
@@ -297,9 +336,10 @@ class Staged:
         return picked
 
     def label(self, change: Change) -> str:
-        """Return its path as ``named`` takes it: from ``base``, where that lies in the root.
+        """Return a change's path in the form that users are shown and that ``named`` takes.
 
-        What cells wrote below ``~`` is called so.
+        That is ``~/PATH`` for what cells wrote below ``~``, a path relative to ``base`` if that
+        lies in the root, otherwise the absolute path.
         """
         if any(root == change.root and is_of_home(folder) for root, folder, _ in self.layers):
             return f"~/{change.path}"
@@ -309,22 +349,22 @@ class Staged:
         return f"./{path}" if path.startswith("-") else path
 
     def diff(self, change: Change, digest: str = "", *, most: int | None = _MOST_LINES) -> Diff:
-        """Return a text file's unified diff, or a line about what is none; never an empty one.
+        """Return a text file's unified diff, or a line that says why there is none; never nothing.
 
-        With a ``digest``, of the file that has that SHA-256 and of no other. At most ``most`` lines
-        of it, none too long, or all for None; what is left out is said. The file's name is a cell's
-        choice: it stays within its line.
+        With a ``digest``, there is a diff only if the staged file has that SHA-256. At most
+        ``most`` lines are shown, and the start of long ones, with a note of how much is left out;
+        all of them for None. A cell chose the file's name, which can't break out of its line.
         """
         name = visible(self.label(change))
         if self._hides(change):
-            return _said(f"{name}: not shown, as the policy denies it")
+            return _diff_of(f"{name}: not shown, as the policy denies it")
         new = self._text(change, staged=True) if change.kind != "deleted" else ""
         old = self._text(change, staged=False) if change.kind != "new" else ""
         if new is None or old is None:
-            return _said(f"{name}: not a text, or too large to be shown")
+            return _diff_of(f"{name}: not a text, or too large to be shown")
         if digest and hashlib.sha256(new.encode()).hexdigest() != digest:
-            return _said(f"{name}: it changes while it is looked at")
-        # As git has it: what Python alone takes for the end of a line is part of one.
+            return _diff_of(f"{name}: it changes while it is looked at")
+        # Split as git does, at "\n" only: str.splitlines splits at other characters, too.
         lines = unified(
             old.removesuffix("\n").split("\n") if old else [],
             new.removesuffix("\n").split("\n") if new else [],
@@ -335,18 +375,19 @@ class Staged:
             if text and not text.endswith("\n"):
                 lines.append(f"\\ no newline at the end of {whose}")
         if most is None:
-            return _said(*lines)
-        shown, left_out = [_cut(line) for line in lines[:most]], max(0, len(lines) - most)
+            return _diff_of(*lines)
+        shown = [_shortened(line) for line in lines[:most]]
+        left_out = max(0, len(lines) - most)
         cut = left_out + sum(len(line) > _LONGEST_LINE for line in lines[:most])
         shown += [f"… {left_out:,} more lines"] if left_out else []
-        return _said(*shown, cut=cut)
+        return _diff_of(*shown, cut=cut)
 
     def _hides(self, change: Change) -> bool:
-        """Whether the policy denies what is there: a narrower one may do so since."""
+        """Return whether the policy denies the file; it may have been narrowed since the write."""
         return any(root == change.root and change.path in hidden for root, _, hidden in self.layers)
 
     def _text(self, change: Change, *, staged: bool) -> str | None:
-        """Return a file's text, staged or yours; None where it is none, or too long."""
+        """Return the text of the staged file, or of the user's; None if it is not a short text."""
         try:
             with contextlib.ExitStack() as stack:
                 base = self.upper(change.root) if staged else change.root
@@ -358,11 +399,14 @@ class Staged:
             return None
 
     def upper(self, root: str) -> str:
-        """Return the folder of what cells wrote beneath a root."""
+        """Return the folder that holds what cells wrote beneath a root."""
         return next(f"{folder}/{UPPER}" for own, folder, _ in self.layers if own == root)
 
     def without(self, denied: Collection[str]) -> Staged:
-        """Return the same without what is denied now: nothing of it is listed, shown or kept."""
+        """Return these layers without paths that are denied now.
+
+        Nothing at or beneath those is listed, shown or kept.
+        """
         layers = []
         for root, folder, hidden in self.layers:
             paths = [at for path in denied if (at := _beneath(root, path)) is not None]
@@ -370,30 +414,30 @@ class Staged:
                 layers.append((root, folder, (*hidden, *paths)))
         return replace(self, layers=tuple(layers))
 
-    # --- what is no longer staged -------------------------------------------------------------
+    # --- settled: no longer staged ------------------------------------------------------------
 
     def settled(self) -> dict[str, Settled]:
-        """Return what was kept or dropped: your file and the staged one, as they were left."""
+        """Return the changes that were kept or dropped, by the absolute path of each file."""
         try:
             with open(f"{self.folder}/{_SETTLED}", encoding="utf-8") as file:
-                found = json.loads(file.read(_MOST_SETTLED))
+                entries = json.loads(file.read(_MOST_SETTLED))
             return {
                 name: Settled(_state_of(yours), _state_of(staged), str(content))
-                for name, (yours, staged, content) in found.items()
+                for name, (yours, staged, content) in entries.items()
             }
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def settle(self, changes: Sequence[Change], contents: Mapping[str, str] | None = None) -> None:
-        """Note that these are no longer staged, until a file of theirs changes. Raises OSError.
+        """Mark changes as no longer staged, until one of their files changes. Raises OSError.
 
-        ``contents`` are SHA-256 digests of staged files that were kept, by name.
+        ``contents`` has the SHA-256 digest of each staged file that was kept, by its name.
         """
-        left = {
-            one.name: Settled(one.yours, one.staged, (contents or {}).get(one.name, ""))
-            for one in changes
+        newly = {
+            change.name: Settled(change.yours, change.staged, (contents or {}).get(change.name, ""))
+            for change in changes
         }
-        known = {**self.settled(), **left}
+        known = {**self.settled(), **newly}
         new = f"{self.folder}/{_SETTLED}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
@@ -402,12 +446,13 @@ class Staged:
         os.replace(new, f"{self.folder}/{_SETTLED}")
 
     def drop(self, paths: Collection[str] = ()) -> Sequence[Change]:
-        """Throw it away. While the session runs, what is there now is no longer staged.
+        """Drop all changes, or those at or beneath ``paths``.
 
-        With ``paths`` only what is at or beneath them, and nothing is removed.
-
-        Cells of that session see it until it ends. Returns what that is, also where it is more than
-        a listing takes, for dropping is what one can do about that. Raises ChangesError, OSError.
+        If the session has ended and all are dropped, its folder is removed, and nothing is
+        returned. Otherwise the changes are only marked as settled and returned: nobody may change
+        the upper folder of a mounted overlay, so cells see their files until the session ends.
+        More changes can be dropped than listed, since dropping them is all that a user can do
+        about a layer that is too large. Raises ChangesError, OSError.
         """
         lock = -1 if paths else self.take()
         if lock < 0 and (paths or self.runs()):
@@ -420,18 +465,18 @@ class Staged:
         return ()
 
     def is_dropped(self) -> bool:
-        """Whether cells wrote something, and nothing of it is staged any more."""
+        """Return whether all that cells wrote has been kept or dropped."""
         try:
             return bool(self.settled()) and not self.changes(most=_MOST_DROPPED)
         except (ChangesError, OSError):
             return False
 
     def close(self) -> None:
-        """Tell that the session, which ``begin`` began, has ended."""
+        """Release the lock that ``begin`` took: the session has ended."""
         os.close(self.lock)
 
     def runs(self) -> bool:
-        """Whether the session still runs: then its layers are in use."""
+        """Return whether the session still runs, so that its layers are in use."""
         try:
             fd = os.open(f"{self.folder}/{_INFO}", FILE)
         except OSError:
@@ -444,8 +489,12 @@ class Staged:
         return False
 
     def take(self) -> int:
-        """Return a descriptor that has the session to itself while it is open; -1 if it runs."""
-        path, until = f"{self.folder}/{_INFO}", time.monotonic() + _PATIENCE
+        """Return a descriptor that locks the session for its holder; -1 if the session runs.
+
+        Nobody else can take or adopt the session until the descriptor is closed.
+        """
+        path = f"{self.folder}/{_INFO}"
+        until = time.monotonic() + _PATIENCE
         try:
             fd = os.open(path, FILE)
         except OSError:
@@ -454,9 +503,10 @@ class Staged:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Whoever had the lock before may have removed the folder, or begun the session.
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
                     return fd
-            except BlockingIOError:  # a session that runs; or who only looks, for a moment
+            except BlockingIOError:  # the session runs, or `runs` holds the lock for a moment
                 if time.monotonic() < until:
                     time.sleep(_PATIENCE / 10)
                     continue
@@ -467,7 +517,7 @@ class Staged:
 
 
 def finish(work: Generator[None, None, T]) -> T:
-    """Return what a generator returns."""
+    """Run a generator to its end, and return what it returns."""
     while True:
         try:
             next(work)
@@ -477,45 +527,49 @@ def finish(work: Generator[None, None, T]) -> T:
 
 
 def is_of_home(folder: str) -> bool:
-    """Whether a layer's folder holds what cells wrote below ``~``."""
+    """Return whether a layer's folder holds what cells wrote below ``~``."""
     return os.path.basename(folder) == HOME
 
 
 def _beneath(root: str, path: str) -> str | None:
-    """Return a path from a root, empty for all of it, None for what is elsewhere."""
-    asked, top = os.path.normpath(path), root.rstrip("/")
-    if not asked.startswith("/"):
-        return None if asked.split("/")[0] == ".." else asked.removeprefix(".")
-    if f"{top}/".startswith(f"{asked.rstrip('/')}/"):
+    """Return a path relative to a root; "" if it is the root or above it, None if elsewhere."""
+    normal = os.path.normpath(path)
+    top = root.rstrip("/")
+    if not normal.startswith("/"):
+        return None if normal.split("/")[0] == ".." else normal.removeprefix(".")
+    if f"{top}/".startswith(f"{normal.rstrip('/')}/"):
         return ""
-    return asked[len(top) + 1 :] if asked.startswith(f"{top}/") else None
+    return normal[len(top) + 1 :] if normal.startswith(f"{top}/") else None
 
 
-def _said(*lines: str, cut: int = 0) -> Diff:
+def _diff_of(*lines: str, cut: int = 0) -> Diff:
+    """Return lines as a Diff, each followed by its text in order if a terminal may reorder it."""
     shown = (each for line in lines for each in (line, *(f"! {note}" for note in exactly(line))))
     return Diff("\n".join(shown), cut)
 
 
-def _cut(line: str) -> str:
-    cut = len(line) - _LONGEST_LINE
-    return line if cut <= 0 else f"{line[:_LONGEST_LINE]}… {cut:,} more characters"
+def _shortened(line: str) -> str:
+    excess = len(line) - _LONGEST_LINE
+    return line if excess <= 0 else f"{line[:_LONGEST_LINE]}… {excess:,} more characters"
 
 
 def _is_at(change: Change, path: str) -> bool:
-    """Whether a change is at or beneath a path, or of a folder above that is never kept."""
+    """Return whether a change is at or beneath a path, or is a folder above it, never kept."""
     at = _beneath(change.root, path)
     if at is None or not at:
         return at is not None
-    within_it = bool(change.why_not) and f"{at}/".startswith(f"{change.path}/")
-    return within_it or f"{change.path}/".startswith(f"{at}/")
+    # A folder that is never kept, .git for example, is one change for all beneath it.
+    in_folder = bool(change.why_not) and f"{at}/".startswith(f"{change.path}/")
+    return in_folder or f"{change.path}/".startswith(f"{at}/")
 
 
-def _state_of(found: Sequence[int] | None) -> State:
-    return None if found is None else tuple(map(int, found))
+def _state_of(numbers: Sequence[int] | None) -> State:
+    """Return a state that was read from JSON."""
+    return None if numbers is None else tuple(map(int, numbers))
 
 
 def state(found: os.stat_result | None) -> State:
-    """Return what changes when this file does."""
+    """Return the numbers of a file's status, of which one differs when the file has changed."""
     if found is None:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -525,7 +579,7 @@ def state(found: os.stat_result | None) -> State:
 
 
 class _Bounds:
-    """How much one listing still looks at."""
+    """What is left of the bounds on one listing, over all of its layers."""
 
     def __init__(self, most: int) -> None:
         self._most = self._entries = most
@@ -533,7 +587,10 @@ class _Bounds:
         self._characters = _MOST_CHARACTERS
 
     def names(self, folder: int, prefix: str) -> list[str]:
-        """Return what is in a folder, sorted. Raises ChangesError for too much, OSError."""
+        """Return the names in a folder, sorted, and count them.
+
+        Raises ChangesError beyond a bound, and OSError.
+        """
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in islice(entries, self._entries + 1))
         self._entries -= len(names)
@@ -546,13 +603,19 @@ class _Bounds:
         return names
 
     def compares(self, size: int) -> bool:
-        """Return whether two files of this size are to be compared."""
+        """Return whether two files of this size may still be compared, and count them."""
         self._compared -= max(size, _LEAST_COMPARED)
         return self._compared >= 0
 
 
 class _Walk:
-    """Finds what differs beneath one root; ``wanted`` are paths from there."""
+    """A walk through one layer, which compares it with the user's files beneath its root.
+
+    In its methods, ``above`` is the descriptor of a folder of the layer, and ``below`` that of the
+    same folder of the project, None if there is none; ``staged`` and ``before`` are the status of a
+    file in each. ``hidden`` are paths that the policy denies. ``named`` are the paths to list,
+    relative to the root, None for one elsewhere; with none of them the walk lists all.
+    """
 
     def __init__(
         self,
@@ -560,23 +623,29 @@ class _Walk:
         hidden: frozenset[str],
         settled: dict[str, Settled],
         began: float,
-        wanted: Sequence[str | None],
+        named: Sequence[str | None],
         bounds: _Bounds,
         *,
         at_home: bool = False,
     ) -> None:
-        #: Whether it is the cells' home folder: they saw nothing of the user's there, so whatever
-        #: the layer looks like they deleted nothing.
+        #: Whether this is the layer of the cells' home folder. Cells saw nothing of the user's
+        #: there, so they deleted nothing, whatever the layer looks like.
         self._at_home = at_home
-        self._root, self._hidden, self._settled, self._bounds = root, hidden, settled, bounds
+        self._root = root
+        self._hidden = hidden
+        self._settled = settled
+        self._bounds = bounds
+        #: Nanoseconds since 1970, as ``st_ctime_ns``.
         self._began = int(began * 1e9)
         self._reasons = Reasons(root, at_home=at_home)
-        #: Whether something else than a folder is above, in the project.
+        #: How many folders around the walk's place are, in the project, something else than a
+        #: folder.
         self._blocked = 0
-        self._asked, self._wanted = bool(wanted), [path for path in wanted if path is not None]
+        self._only_named = bool(named)
+        self._named = [path for path in named if path is not None]
 
     def changes(self, upper: str) -> Iterator[Change]:
-        """Yield what differs. Raises ChangesError."""
+        """Yield the files that differ. Raises ChangesError."""
         with contextlib.ExitStack() as stack:
             try:
                 above = stack.enter_context(closing(os.open(upper, FOLDER)))
@@ -588,7 +657,19 @@ class _Walk:
             yield from self._folder("", above, below, 0)
 
     def _folder(self, prefix: str, above: int, below: int | None, depth: int) -> Iterator[Change]:
-        """Compare a folder of the layer with the same of the project."""
+        """Yield the changes in a folder. ``prefix`` is its path, empty or with a slash at its end.
+
+        Each name of the layer is one of these:
+
+        - a path that the policy hides: nothing, or a secret that cells made there
+        - a program's own setting at home: nothing
+        - a folder that may be kept: entered
+        - a whiteout: deleted
+        - a file with the content that the user's has: nothing
+        - any other: new or changed
+
+        Then come the names of the project that a folder which was made anew hides: deleted.
+        """
         names = self._names(prefix, above)
         for name in names:
             path = f"{prefix}{name}"
@@ -606,29 +687,30 @@ class _Walk:
             elif is_whiteout(staged):
                 yield from self._deleted(path, below, name, before, staged, staged.st_ctime_ns)
             elif not self._is_same(above, below, name, staged, before):
-                self._look_at_settled(path, above, name, staged)
-                yield from self._instead(path, below, name, staged, before, never)
+                self._unsettle_if_rewritten(path, above, name, staged)
+                yield from self._new_or_changed(path, below, name, staged, before, never)
         for name in self._covered(prefix, above, below, names):
             there = status(below, name)
             yield from self._deleted(f"{prefix}{name}", below, name, there, None, self._began)
 
     def _in_a_hidden_place(self, path: str, staged: os.stat_result) -> Iterator[Change]:
-        """Yield what cells made where they see nothing of the user's, if that holds secrets.
+        """Yield what cells made at a hidden path, if its name is one of secrets.
 
-        Its name alone, which the cells gave it: what the user has there is not looked at.
+        Cells see nothing of the user's there. Only the name is looked at, which the cells chose,
+        and not what the user has at that path.
         """
         if not is_whiteout(staged) and (why := why_secret(path)):
             yield from self._unless_settled(
                 Change(self._root, path, "new", None, None, why, staged=state(staged))
             )
 
-    def _unless_settled(self, made: Change) -> Iterator[Change]:
-        """Yield what is never kept, unless it was dropped as it is."""
-        known = self._settled.get(made.name)
-        if known is None or not known.is_of(made):
-            yield made
+    def _unless_settled(self, change: Change) -> Iterator[Change]:
+        """Yield a change that is never kept, unless it was dropped and nothing changed since."""
+        known = self._settled.get(change.name)
+        if known is None or not known.is_of(change):
+            yield change
 
-    def _instead(
+    def _new_or_changed(
         self,
         path: str,
         below: int | None,
@@ -637,29 +719,30 @@ class _Walk:
         before: os.stat_result | None,
         never: str,
     ) -> Iterator[Change]:
-        """Yield what stands in a place of the project, or that of a folder which is gone there.
+        """Yield a staged file, and the deletion of the user's files if it took a folder's place.
 
-        Where ``never`` says why it is not kept, that is one change for all beneath it.
+        If ``never`` says why it is not kept, it is one change, for a folder with all beneath it.
         """
         if never:
             kind: Kind = "new" if before is None else "changed"
-            size, was = size_of(staged), size_of(before)
+            size = size_of(staged)
+            size_before = size_of(before)
             yield from self._unless_settled(
-                Change(self._root, path, kind, size, was, never, staged=state(staged))
+                Change(self._root, path, kind, size, size_before, never, staged=state(staged))
             )
             return
         yield from self._change(path, staged, before)
         if before is not None and stat.S_ISDIR(before.st_mode):
-            for one in self._deleted(path, below, name, before, None):
-                yield replace(one, why_not=one.why_not or IN_ITS_PLACE)
+            for change in self._deleted(path, below, name, before, None):
+                yield replace(change, why_not=change.why_not or IN_ITS_PLACE)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
-        """Return the names in a folder that are wanted, or lead there."""
-        if not self._asked or any(
-            not path or prefix.startswith(f"{path}/") for path in self._wanted
+        """Return the names in a folder that are to be listed, or lead to a path that is."""
+        if not self._only_named or any(
+            not path or prefix.startswith(f"{path}/") for path in self._named
         ):
             return self._bounds.names(folder, prefix)
-        after = (path[len(prefix) :] for path in self._wanted if path.startswith(prefix))
+        after = (path[len(prefix) :] for path in self._named if path.startswith(prefix))
         names = {path.split("/")[0] for path in after}
         return sorted(name for name in names if status(folder, name) is not None)
 
@@ -671,7 +754,11 @@ class _Walk:
         staged: os.stat_result,
         before: os.stat_result | None,
     ) -> bool:
-        """Whether a file has what it had: it was opened to be written, say."""
+        """Return whether a staged file has the user's content.
+
+        An overlay copies a file into the layer when it is opened for writing. A file that can't be
+        compared counts as changed.
+        """
         if below is None or before is None or staged.st_size != before.st_size:
             return False
         if not (stat.S_ISREG(staged.st_mode) and stat.S_ISREG(before.st_mode)):
@@ -688,11 +775,13 @@ class _Walk:
         except OSError:
             return False
 
-    def _look_at_settled(self, path: str, above: int, name: str, staged: os.stat_result) -> None:
-        """Count a file that was kept as staged again if it has another content by now.
+    def _unsettle_if_rewritten(
+        self, path: str, above: int, name: str, staged: os.stat_result
+    ) -> None:
+        """Count a file that was kept as staged again if its content has changed since.
 
-        Its state does not say so while a cell has it mapped: only the first write to a page of a
-        mapping changes the times (mmap(2)).
+        Its state may not show that while a cell has the file mapped: only the first write to a
+        page of a mapping changes the times (mmap(2)).
         """
         full = Change(self._root, path, "changed", None, None).name
         known = self._settled.get(full)
@@ -702,7 +791,7 @@ class _Walk:
             content, left = hashlib.sha256(), staged.st_size
             for part in read_parts(file):
                 left -= len(part.data)
-                if left < 0:  # it grows meanwhile
+                if left < 0:  # the file grows while it is read
                     break
                 content.update(part.data)
             if content.hexdigest() != known.content:
@@ -711,6 +800,10 @@ class _Walk:
     def _enter(
         self, path: str, above: int, below: int | None, name: str, depth: int
     ) -> Iterator[Change]:
+        """Yield the changes in a folder of the layer.
+
+        If the user has a file in the folder's place, that file counts as deleted.
+        """
         if depth >= DEEPEST:
             yield Change(self._root, path, "new", None, None, TOO_DEEP)
             return
@@ -727,16 +820,17 @@ class _Walk:
             blocks = there is not None and not stat.S_ISDIR(there.st_mode)
             self._blocked += blocks
             why = ""
-            for one in self._folder(f"{path}/", inner, under, depth + 1):
+            for change in self._folder(f"{path}/", inner, under, depth + 1):
                 why = FOLDER_IN_ITS_PLACE
-                yield one
+                yield change
             self._blocked -= blocks
             if not blocks:
                 return
-            # Without what took its place, the user would be left with neither.
+            # Nothing in the folder can be kept, as the file is in its place. If the deletion of
+            # the file were kept, the user would have neither.
             now = status(above, name)
-            for one in self._deleted(path, below, name, there, now, self._began):
-                yield replace(one, why_not=one.why_not or why)
+            for change in self._deleted(path, below, name, there, now, self._began):
+                yield replace(change, why_not=change.why_not or why)
 
     def _deleted(
         self,
@@ -747,11 +841,13 @@ class _Walk:
         staged: os.stat_result | None,
         when: int | None = None,
     ) -> Iterator[Change]:
-        """Yield what was deleted with a name: the files of a folder one by one.
+        """Yield the deletion of a file, or of each file in a folder.
 
-        What the user made or changed after ``when`` is not what was deleted: when there came a
-        whiteout. A folder that was made does not say when. There may have been nothing then, as
-        where one is mounted over to deny it, so nothing that came since the session began is meant.
+        ``when`` is the time of the deletion, in nanoseconds since 1970: a file that the user made
+        or changed after it is not the one that was deleted, so is not listed. A whiteout has that
+        time. A folder that was made anew has not, and perhaps there was nothing to delete, as where
+        a folder is mounted over to deny it; then ``when`` is the time when the session began. For
+        None all files count as deleted.
         """
         if before is None or path in self._hidden or self._at_home:
             return
@@ -770,8 +866,8 @@ class _Walk:
             except OSError:
                 return
             for inner in self._names(f"{path}/", fd):
-                below_it = status(fd, inner)
-                yield from self._deleted(f"{path}/{inner}", fd, inner, below_it, None, when)
+                inner_before = status(fd, inner)
+                yield from self._deleted(f"{path}/{inner}", fd, inner, inner_before, None, when)
 
     def _change(
         self,
@@ -781,31 +877,32 @@ class _Walk:
         *,
         deleted: bool = False,
     ) -> Iterator[Change]:
-        """Yield what differs of a file, unless it was kept or dropped as it is."""
+        """Yield the change of one file, unless it was kept or dropped and nothing changed since."""
         there = None if before is None or stat.S_ISDIR(before.st_mode) else before
-        found = before if staged is None or deleted else staged
+        judged = before if staged is None or deleted else staged
         kind: Kind = "deleted" if deleted else "new" if there is None else "changed"
-        made = Change(
+        change = Change(
             self._root,
             path,
             kind,
             None if staged is None or deleted else staged.st_size,
             None if there is None else there.st_size,
-            self._reasons.why_not(path, found, before, blocked=bool(self._blocked)),
+            self._reasons.why_not(path, judged, before, blocked=bool(self._blocked)),
             staged=state(staged),
             yours=state(there),
         )
-        known = self._settled.get(made.name)
-        if known is not None and known.is_of(made):
+        known = self._settled.get(change.name)
+        if known is not None and known.is_of(change):
             return
-        yours = None if known is None else known.yours
-        newer = there is not None and there.st_ctime_ns > self._began and made.yours != yours
-        yield replace(made, yours_since=there.st_ctime) if newer and there else made
+        # By st_ctime, which nobody sets (ADR 0137). A file that keeping itself wrote is not newer.
+        settled_as = None if known is None else known.yours
+        newer = there is not None and there.st_ctime_ns > self._began and change.yours != settled_as
+        yield replace(change, yours_since=there.st_ctime) if newer and there else change
 
     def _covered(
         self, prefix: str, above: int, below: int | None, names: Sequence[str]
     ) -> list[str]:
-        """Return what a folder of the layer hides of the one below, because it was made anew."""
+        """Return the names of the project that a folder hides because cells made it anew."""
         if below is None or not is_opaque(above):
             return []
         try:
@@ -815,7 +912,7 @@ class _Walk:
 
 
 def is_opaque(folder: int) -> bool:
-    """Whether a folder of a layer, which was made anew, hides the one below."""
+    """Return whether a folder of a layer was made anew, and so hides the one below."""
     try:
         return os.getxattr(folder, "user.overlay.opaque") == b"y"
     except OSError:
@@ -823,12 +920,12 @@ def is_opaque(folder: int) -> bool:
 
 
 def size_of(found: os.stat_result | None) -> int | None:
-    """Return the bytes of a regular file; None for anything else."""
+    """Return the size of a regular file in bytes; None for anything else."""
     return None if found is None or not stat.S_ISREG(found.st_mode) else found.st_size
 
 
 def is_whiteout(found: os.stat_result) -> bool:
-    """Whether it says that a file below was deleted (overlayfs.rst)."""
+    """Return whether a file of a layer marks the one below as deleted (overlayfs.rst)."""
     return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
@@ -838,9 +935,10 @@ def enter(
     stack: contextlib.ExitStack,
     made: list[tuple[str, str]] | None = None,
 ) -> tuple[int, str]:
-    """Return the folder that holds ``path`` beneath ``base``, and its last name. Raises OSError.
+    """Open the folder that holds ``path`` beneath ``base``, following no link.
 
-    With ``made``, folders that are missing are made, and their paths added to it.
+    Return its descriptor, which ``stack`` closes, and the path's last name. With ``made``, folders
+    that are missing are made, and ``base`` and the path of each are added to it. Raises OSError.
     """
     folder = stack.enter_context(closing(open_unlinked(base, FOLDER)))
     *folders, last = path.split("/")
@@ -865,9 +963,10 @@ def of_layers(
     names: Sequence[str] = (),
     adopted: Staged | None = None,
 ) -> Staged:
-    """Return what a session that runs has staged; ``session`` is its name in the audit log.
+    """Return the layers of a session that starts, or that runs, as Staged.
 
-    One that goes on with what was ``adopted`` began when that did.
+    ``session`` is its name in the audit log, ``names`` are its kernel's. A session that has
+    ``adopted`` the layers of an earlier one counts as begun when that did.
     """
     each = tuple((layer.kept_in or layer.root, layer.folder, layer.hidden) for layer in layers)
     number = os.path.basename(os.path.dirname(layers[0].folder)) if layers else ""
@@ -886,10 +985,10 @@ def of_layers(
 
 
 def begin(staged: Staged) -> Staged:
-    """Write down, beside the layers, what they are of.
+    """Write ``session.json`` beside the layers, and lock it.
 
-    Return the same with a descriptor that tells, while it is open, that the session runs. Raises
-    OSError.
+    Return the same with the descriptor of that lock: while it is open, the session counts as
+    running. Raises OSError.
     """
     log = staged.log
     info = {
@@ -910,7 +1009,7 @@ def begin(staged: Staged) -> Staged:
     with open(os.dup(fd), "w", encoding="utf-8") as file:
         json.dump(info, file)
     os.replace(new, f"{staged.folder}/{_INFO}")
-    if staged.lock >= 0:
+    if staged.lock >= 0:  # the lock on the file of an adopted session, which was replaced
         os.close(staged.lock)
     return replace(staged, lock=fd)
 
@@ -919,7 +1018,7 @@ _sweeping = threading.Lock()
 
 
 def sweep_in_thread() -> None:
-    """Sweep beside a session that begins, unless that is being done: a disk may take its time."""
+    """Sweep in a thread, unless one does so already: a slow disk must not hold up a session."""
     if _sweeping.acquire(blocking=False):
         threading.Thread(target=_sweep_once, name="cellblock-sweep", daemon=True).start()
 
@@ -932,7 +1031,10 @@ def _sweep_once() -> None:
 
 
 def sweep() -> None:
-    """Remove what can no longer be kept: by age, and the oldest of too many. Raises nothing."""
+    """Remove the folders of ended sessions that are too old, or the oldest of too many.
+
+    Raises nothing.
+    """
     began = list[tuple[float, str]]()
     with contextlib.suppress(OSError), os.scandir(changes_folder()) as entries:
         for entry in entries:
@@ -945,31 +1047,31 @@ def sweep() -> None:
     began.sort(reverse=True)
     for number, (when, name) in enumerate(began):
         old = number >= MOST_SESSIONS or time.time() - when > KEPT_FOR
-        one = Staged(name, ())
-        if old and (lock := one.take()) >= 0:
-            remove_tree(one.folder)
+        staged = Staged(name, ())
+        if old and (lock := staged.take()) >= 0:
+            remove_tree(staged.folder)
             os.close(lock)
 
 
 def end(number: str) -> Staged | None:
-    """End the session of this number, which is closed; return what can still be kept.
+    """Clean up after the session of this number, which has been closed.
 
-    Without any its folder is removed.
+    Return it if any of its changes can still be kept. Otherwise remove its folder and return None.
     """
-    found = session(number)
+    staged = session(number)
     try:
-        nothing = found is None or all(one.why_not for one in found.changes())
+        nothing = staged is None or all(change.why_not for change in staged.changes())
     except (ChangesError, OSError):
-        nothing = False
+        nothing = False  # too many entries to be listed, for example: the user may still name some
     if nothing:
         remove_tree(Staged(number, ()).folder)
-    elif found is not None:
-        _remove_settings(found)
-    return None if nothing else found
+    elif staged is not None:
+        _remove_settings(staged)
+    return None if nothing else staged
 
 
 def _remove_settings(staged: Staged) -> None:
-    """Remove what libraries put below ``~``, which may be much: nobody is offered it."""
+    """Remove what libraries put below ``~``: it may be large, and is never listed or kept."""
     for _, folder, _ in staged.layers:
         upper = f"{folder}/{UPPER}"
         with contextlib.suppress(OSError):
@@ -977,21 +1079,21 @@ def _remove_settings(staged: Staged) -> None:
                 if is_setting(name):
                     remove_tree(f"{upper}/{name}")
                     with contextlib.suppress(OSError):
-                        os.unlink(f"{upper}/{name}")  # no folder
+                        os.unlink(f"{upper}/{name}")  # if it was not a folder
 
 
 def sessions() -> list[Staged]:
-    """Return what can still be kept, the newest first."""
+    """Return all sessions that have a folder, running ones too, the newest first."""
     try:
         found = [session(name) for name in os.listdir(changes_folder())]
     except OSError:
         return []
-    there = [one for one in found if one is not None]
-    return sorted(there, key=lambda one: one.began, reverse=True)
+    there = [staged for staged in found if staged is not None]
+    return sorted(there, key=lambda staged: staged.began, reverse=True)
 
 
 def session(number: str) -> Staged | None:
-    """Return what the session of this number staged, None where it is not known."""
+    """Return the layers of the session of this number; None if it is not known."""
     try:
         with open(f"{changes_folder()}/{number}/{_INFO}", encoding="utf-8") as file:
             info = json.loads(file.read(_MOST_INFO))

@@ -1,11 +1,13 @@
-"""Files that a program exchanges with cells, by the names that cells use.
+"""Files that a program exchanges with a sandbox's cells: upload, download, listing.
 
-A name means the file that a cell would open by it: it begins in the folder where cells begin. Where
-what cells write there is staged, the host has that folder as they see it: what they wrote over what
-the user has. What is put there is staged, too, and the user's own files stay as they are (P11).
+A file is named as a cell would name it: relative to the folder that cells run in, or below ``~``,
+the scratch folder. If writes to that folder are staged, the host opens it as cells see it, with
+what they wrote over what the user has. A file that is put there is then staged, too, and the user's
+own files stay as they are (P11).
 
-A guest writes in these folders while the host opens things in them. So each part of a name is
-opened in the folder before it, through no link, and what was opened is what is looked at (P13).
+A guest may write in these folders while the host opens files in them. So the host opens each part
+of a name in the folder before it, following no link, and judges the descriptor that it opened
+(P13).
 """
 
 from __future__ import annotations
@@ -38,21 +40,21 @@ if TYPE_CHECKING:
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: A named pipe, or a lease of another process, is not waited for.
+#: Doesn't wait for a named pipe, or for a lease of another process.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MOST_PARTS: Final = 32
-#: What the folder of a fork is called, in the scratch folder of what that is a fork of.
+#: The name of a fork's scratch folder, which is in the scratch folder of the forked sandbox.
 FORK_FOLDER: Final = ".fork-{}"
 _FORK_FOLDER: Final = re.compile(FORK_FOLDER.replace(".", r"\.").format("[0-9a-f]{32}"))
-#: Entries of folders that one listing looks at.
+#: Entries of all folders that one listing looks at.
 MOST_ENTRIES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file where cells begin: its name, as a cell would open it, and its bytes.
+    """A file of cells: its name, as a cell would open it, and its size in bytes.
 
-    ``changed`` says that cells made it or changed it.
+    ``changed`` says whether cells made or changed it.
     """
 
     name: str
@@ -60,21 +62,23 @@ class File:
     changed: bool
 
 
-#: What changes when a file is written to; a cell can set the second, and not the third.
+#: A file's size and times, of which one differs after a write. A cell can set the first time
+#: (mtime), not the second (ctime).
 Stamp = tuple[int, int, int]
 
 
 def stamp(found: os.stat_result) -> Stamp:
-    """Return what tells whether a file was written to since."""
+    """Return the stamp of a file's status, which differs after the file has been written to."""
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A file that was put into a folder of cells, who may have written to it before it stood there.
+    """A file that was put into a folder of cells: its stamp, and the digest of its content.
 
-    Another stamp says that it was written to. The same one says nothing: cells may have mapped the
-    file, and only the first write to a page of a mapping changes the times (mmap(2)).
+    If the stamp differs, the file was written to. If it is the same, the file may still have been
+    written to: cells may have mapped it, and only the first write to a page of a mapping changes
+    the times (mmap(2)). Then the digest decides.
     """
 
     stamp: Stamp
@@ -83,43 +87,50 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a name leads: a folder that cells have, and the rest of the name beneath it."""
+    """The place that a name means: a folder of cells, and the parts of the name beneath it."""
 
     root: str
     parts: tuple[str, ...]
 
     @property
     def path(self) -> str:
-        """Return the whole path, as cells have it."""
+        """Return the absolute path that cells know the place by."""
         return "/".join((self.root, *self.parts))
 
 
 class CellFolder:
-    """The folder where cells begin; and their scratch folder, which is ``~`` to them.
+    """The folder that cells run in, and their scratch folder, which is ``~`` to them.
 
-    ``prepare`` is of the policy in force. ``open_folder`` opens a folder as cells see it; ``seen``
-    are those in which that is more than what the host sees.
+    ``prepare`` comes from the policy in force. ``open_folder`` opens a folder as cells see it;
+    ``seen`` are the folders where cells see more than the host does.
     """
 
     def __init__(
         self, prepare: Prepare, seen: Iterable[str], open_folder: Callable[[str], int]
     ) -> None:
         plan = prepare.plan
-        self.begins_in, self._scratch = prepare.cwd, prepare.scratch
+        self.begins_in = prepare.cwd
+        self._scratch = prepare.scratch
         self._open_folder = open_folder
-        #: Where nothing is the user's that the host writes: in scratch, and where it is staged.
+        #: Folders where the host may write, since none of the files that change are the user's:
+        #: scratch, and folders whose writes are staged.
         self._own = (prepare.scratch, *plan.staged_roots)
         readable = (*self._own, *plan.read_roots, *plan.write_roots)
-        #: Where files may be cells', as far as cells may read them by now.
+        #: Folders that may have files of cells, without what a narrower policy has made unreadable
+        #: for them.
         self._roots = set(_common((*self._own, *plan.write_roots, *seen), readable))
 
     def place(self, name: str) -> Place:
-        """Return where a name leads. Raises ExchangeError for one that leads out of the folders."""
+        """Return the place that a name means.
+
+        Raises ExchangeError for a name that leads out of both folders, or into a fork's scratch
+        folder.
+        """
         root, path = self.begins_in, name
         if name == "~" or name.startswith("~/"):
             root, path = self._scratch, name[1:]
         elif name.startswith("/"):
-            roots = [one for one in (self.begins_in, self._scratch) if within(name, one)]
+            roots = [folder for folder in (self.begins_in, self._scratch) if within(name, folder)]
             root = max(roots, key=len, default="")
             path = name[len(root) :] if root else ".."
         parts = tuple(part for part in path.split("/") if part not in ("", "."))
@@ -130,9 +141,9 @@ class CellFolder:
         return self._placed(Place(root, parts))
 
     def _placed(self, place: Place) -> Place:
-        """Return the same place in the innermost folder that cells have otherwise than the host.
+        """Return the same place, beginning at the innermost folder that cells see differently.
 
-        Whoever comes there from above would see what the user has there.
+        Reached from a folder above, it would show what the user has there, not what cells see.
         """
         roots = (root for root in self._roots if within(place.path, root))
         root = max(roots, key=len, default=place.root)
@@ -140,10 +151,10 @@ class CellFolder:
         return Place(root, tuple(part for part in path.split("/") if part))
 
     def listed(self, place: Place) -> Iterator[tuple[str, int, frozenset[str]]]:
-        """Yield each folder to list for a place, open, with the names in it of those to skip.
+        """Yield each folder to list for a place: its path, a descriptor, and folders to skip in it.
 
-        Those are listed by themselves: cells have them otherwise than the folder around them.
-        Raises ExchangeError where cells have nothing.
+        Folders that cells see differently are skipped in those around them, and yielded by
+        themselves. Raises ExchangeError if no files at the place can be cells'.
         """
         inner = sorted(
             root for root in self._roots if root != place.path and within(root, place.path)
@@ -156,17 +167,18 @@ class CellFolder:
                 yield folder, self.open(Place(folder, ())), skipped
             except ExchangeError:
                 if folder == place.path:
-                    raise  # else it is a file, or is not there
+                    raise  # an inner one may be a file, or may not exist
 
     def name(self, path: str) -> str:
-        """Return the name by which a cell opens this path: from where cells begin, if it can."""
+        """Return the name by which a cell opens this path, relative if it is where cells run."""
         return path[len(self.begins_in) + 1 :] if within(path, self.begins_in) else path
 
     def open(self, place: Place, *, to_write: bool = False) -> int:
-        """Return a descriptor of the folder that a place begins in. Raises ExchangeError.
+        """Return a descriptor of the folder that a place begins in.
 
-        Only where files may be cells': all others the user opens without this. And where cells
-        write to the user's files as they are, the host writes nothing: those are for ``keep``.
+        Raises ExchangeError for a place where no files can be cells': the program can open the
+        user's files itself. ``to_write``: also for one where cells write to the user's own files,
+        since changes to those are only made by ``keep``.
         """
         if not any(within(place.path, root) for root in (self._own if to_write else self._roots)):
             what = "can't be written to: it is not staged" if to_write else "is no file of cells"
@@ -179,7 +191,7 @@ class CellFolder:
 
 
 def _common(folders: Iterable[str], others: Sequence[str]) -> Iterator[str]:
-    """Yield what of each of the folders is in one of the others, too."""
+    """Yield the parts of each folder that are also in one of the others."""
     for folder in folders:
         for other in others:
             if within(folder, other):
@@ -199,15 +211,19 @@ def _is_name(text: str) -> bool:
 def put(
     folder: int, place: Place, source: Source, most: int | None, written: Sequence[str] = ()
 ) -> Put:
-    """Copy ``source`` to a place in ``folder``, which is closed; return what tells the copy.
+    """Copy ``source`` to a place in ``folder``, and return the stamp and digest of the copy.
 
-    What has that name, a link too, is replaced as a whole. No link in folders that are ``written``
-    to leads to a source. Raises ExchangeError for more than
-    ``most`` bytes, OSError for a ``source`` that can't be read, TypeError for one that is no bytes.
+    Closes the descriptor ``folder``. A file or link that has the name is replaced as a whole. The
+    path of a source may have no links in folders that cells have ``written`` to. Raises
+    ExchangeError for more than ``most`` bytes, OSError for a source that can't be read, TypeError
+    for one that does not give bytes.
     """
     name = "/".join(place.parts)
-    with _parent(folder, place, make=True) as (above, last), _parts_of(source, written) as found:
-        parts, size = found
+    with (
+        _parent(folder, place, make=True) as (above, last),
+        _parts_of(source, written) as content_and_size,
+    ):
+        parts, size = content_and_size
         _check_size(name, size, most, "scratch_max_bytes")
         unfinished = f".{secrets.token_hex(16)}"
         with _errors(name):
@@ -226,7 +242,10 @@ def put(
 
 
 def is_as_put(folder: int, name: str, put: Put) -> bool:
-    """Return whether a file beneath ``folder``, which stays open, is as it was put there."""
+    """Return whether a file beneath ``folder`` still has the stamp and content of ``put``.
+
+    The descriptor ``folder`` stays open.
+    """
     place = Place("", tuple(name.split("/")))
     with suppress(ExchangeError, OSError), _opened(os.dup(folder), place, put.stamp[0]) as opened:
         file = opened[0]
@@ -248,14 +267,15 @@ def _hashed(parts: Iterator[Part], content: hashlib.blake2b) -> Iterator[Part]:
 def take(
     folder: int, place: Place, target: str | Path, most: int, written: Sequence[str] = ()
 ) -> None:
-    """Copy the file at a place in ``folder``, which is closed, to ``target``.
+    """Copy the file at a place in ``folder`` to ``target``, which is replaced when all is copied.
 
-    Raises ExchangeError for what is no file of up to ``most`` bytes, OSError for a ``target`` that
-    can't be written. What was there before is replaced once all is copied. No link in folders that
-    are ``written`` to leads to where that is.
+    Closes the descriptor ``folder``. The path of ``target`` may have no links in folders that cells
+    have ``written`` to. Raises ExchangeError unless the place has a file of up to ``most`` bytes,
+    OSError for a target that can't be written.
     """
     with _opened(folder, place, most) as (opened, name):
-        target, unfinished = Path(target), f".{secrets.token_hex(16)}"
+        target = Path(target)
+        unfinished = f".{secrets.token_hex(16)}"
         with closing(open_named(target.parent, written, FOLDER)) as above:
             copy = os.open(unfinished, NEW, 0o666, dir_fd=above)
             try:
@@ -269,24 +289,25 @@ def take(
 
 
 def read(folder: int, place: Place, most: int) -> bytes:
-    """Return the content of the file at a place in ``folder``, which is closed.
+    """Return the content of the file at a place in ``folder``.
 
-    Raises ExchangeError for what is no file of up to ``most`` bytes.
+    Closes the descriptor ``folder``. Raises ExchangeError unless the place has a file of up to
+    ``most`` bytes.
     """
     with _opened(folder, place, most) as (opened, name):
-        found = bytearray()
+        content = bytearray()
         for part in read_parts(opened):
-            found += part.data
-            _check_size(name, len(found), most, "max_bytes")
-        return bytes(found)
+            content += part.data
+            _check_size(name, len(content), most, "max_bytes")
+        return bytes(content)
 
 
 def walk(folder: int, skipped: Collection[str] = frozenset()) -> list[tuple[str, os.stat_result]]:
-    """Return each file beneath ``folder``, which is closed: name and status, in order.
+    """Return the name and status of each file beneath ``folder``, sorted by name.
 
-    Left out are folders of these names, links, and what begins with a dot, as ls(1) does: settings
-    and caches of libraries. Raises ExchangeError for more than ``MOST_ENTRIES`` entries, or folders
-    too deep.
+    Closes the descriptor ``folder``. Leaves out folders that are ``skipped``, links, and names that
+    begin with a dot, as ls(1) does: they are settings and caches of libraries. Raises ExchangeError
+    for more than ``MOST_ENTRIES`` entries, or folders that are nested too deep.
     """
     found = list[tuple[str, os.stat_result]]()
     with closing(folder):
@@ -295,7 +316,10 @@ def walk(folder: int, skipped: Collection[str] = frozenset()) -> list[tuple[str,
 
 
 def find(folder: int, names: Iterable[str]) -> list[tuple[str, os.stat_result]]:
-    """Return those files of these names that are beneath ``folder``, which is closed."""
+    """Return the name and status of each of these files that exists beneath ``folder``.
+
+    Closes the descriptor ``folder``.
+    """
     found = list[tuple[str, os.stat_result]]()
     with closing(folder):
         _find(folder, "", [name.split("/") for name in sorted(names)], found)
@@ -305,11 +329,12 @@ def find(folder: int, names: Iterable[str]) -> list[tuple[str, os.stat_result]]:
 def _find(
     folder: int, prefix: str, names: list[list[str]], found: list[tuple[str, os.stat_result]]
 ) -> None:
-    """Add to ``found`` what is there of these names in a folder; each folder is opened once."""
+    """Add to ``found`` the named files that exist in a folder. Opens each folder once."""
     for first, group in groupby(names, itemgetter(0)):
-        # A name that is a folder's by now, or was, is found as what it is.
+        # A name may be both a file's and, in a longer one, a folder's, since a cell may have
+        # replaced one by the other. Then only the longer ones are looked for.
         below = [rest for _, *rest in group if rest]
-        with suppress(OSError):  # it is gone, or can't be entered
+        with suppress(OSError):  # the file is gone, or the folder can't be entered
             if not below:
                 status = os.stat(first, dir_fd=folder, follow_symlinks=False)
                 if _is_file(status):
@@ -326,7 +351,7 @@ def _walk(
     found: list[tuple[str, os.stat_result]],
     left: int,
 ) -> int:
-    """Add the files in a folder to ``found``; return how many entries may still be looked at."""
+    """Add the files beneath a folder to ``found``. Return how many of ``left`` entries are left."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in islice(entries, left + 1))
     left -= len(names)
@@ -336,7 +361,7 @@ def _walk(
     for name in names:
         if name.startswith("."):
             continue
-        with suppress(OSError):  # it is gone, or can't be entered
+        with suppress(OSError):  # the file is gone, or the folder can't be entered
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if _is_file(status):
                 found.append(("/".join((*path, name)), status))
@@ -348,7 +373,10 @@ def _walk(
 
 @contextmanager
 def _parent(folder: int, place: Place, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield the folder that a place is in, open, and its last part; ``folder`` is closed."""
+    """Yield a descriptor of the folder that a place is in, and its last part. Closes ``folder``.
+
+    ``make``: missing folders are made.
+    """
     try:
         if not place.parts:
             raise ExchangeError(f"{place.root} is no file: name one in it")
@@ -368,7 +396,11 @@ def _parent(folder: int, place: Place, *, make: bool = False) -> Iterator[tuple[
 
 @contextmanager
 def _opened(folder: int, place: Place, most: int) -> Iterator[tuple[int, str]]:
-    """Yield a descriptor of the file at a place, and its name; ``folder`` is closed."""
+    """Yield a descriptor of the file at a place, and its name. Closes ``folder``.
+
+    Raises ExchangeError unless it is a regular file of up to ``most`` bytes, with one name: another
+    name (a hard link) may be that of a file outside of the cells' folders.
+    """
     name = "/".join(place.parts)
     with _parent(folder, place) as (above, last):
         with _errors(name):
@@ -386,7 +418,7 @@ def _opened(folder: int, place: Place, most: int) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _parts_of(source: Source, written: Sequence[str]) -> Iterator[tuple[Iterator[Part], int]]:
-    """Yield the content of what is put somewhere, and its size as far as that is known."""
+    """Yield the content of a source in parts, and its size in bytes, 0 if it isn't known yet."""
     if isinstance(source, bytes | bytearray | memoryview):
         content = bytes(source)
         yield iter([Part(content, is_hole=False)]), len(content)
@@ -400,7 +432,7 @@ def _parts_of(source: Source, written: Sequence[str]) -> Iterator[tuple[Iterator
 
 
 def _read_file(file: IO[bytes]) -> Iterator[Part]:
-    """Yield what is left in a file that is open. Raises TypeError for one that gives no bytes."""
+    """Yield the rest of an open file. Raises TypeError for one that does not give bytes."""
     while data := file.read(PART):
         if not isinstance(data, bytes | bytearray | memoryview):
             what = f"the file gives {type(data).__name__}, not bytes: open it with mode 'rb'"
@@ -409,9 +441,10 @@ def _read_file(file: IO[bytes]) -> Iterator[Part]:
 
 
 def _is_file(found: os.stat_result) -> bool:
-    """Whether this is a regular file that somebody may open: one that nobody may covers others.
+    """Return whether this is a regular file that its mode lets somebody open.
 
-    Such a file is mounted over what a narrower policy denies. Root could read it: as empty.
+    A file with mode 0 covers a path that a narrower policy denies. Root could open it, and would
+    take the denied file for an empty one.
     """
     return stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) != 0
 
@@ -427,7 +460,10 @@ def _check_size(name: str, size: int, most: int | None, limit: str) -> None:
 
 
 def _copy(parts: Iterator[Part], copy: int, name: str, most: int | None, limit: str) -> None:
-    """Copy what is there when it is read: a file may grow meanwhile. A hole remains one."""
+    """Copy parts to the descriptor ``copy``, holes as holes.
+
+    The size is checked at each part, since a file may grow while it is read.
+    """
     size = 0
     for part in parts:
         size += len(part.data)
@@ -438,7 +474,7 @@ def _copy(parts: Iterator[Part], copy: int, name: str, most: int | None, limit: 
 
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
-    """Raise an OSError in a folder of cells as an ExchangeError."""
+    """Raise an OSError that comes up in a folder of cells as an ExchangeError."""
     try:
         yield
     except OSError as exc:

@@ -1,19 +1,21 @@
-"""Why something that cells wrote is not kept: each reason, and where it is found.
+"""Reasons why a staged change is never kept.
 
-``changes`` asks here for each entry that it lists, and has the first reason that there is:
+``changes`` calls this module for each entry that it lists. The first reason in this order counts:
 
-1. ``is_setting``: what programs put below ``~`` for themselves is not even listed.
-2. ``why_never``: a name that other programs run or trust (``never_kept``), or a virtual
-   environment. Nothing in such a folder is looked at.
-3. ``TOO_DEEP``, ``UNREADABLE``: a folder that is not entered.
-4. ``why_secret``, of what cells made in the place of something denied, of which no more is said.
-5. ``Reasons.why_not``, of a file: it is none, or stands in the place of something else; it can't be
-   read; its name is one of secrets; it would run unread; its name can't be shown.
-6. ``IN_ITS_PLACE``: files of the user's beneath a folder in whose place cells put a file, and a
-   file of theirs in whose place cells put a folder: ``FOLDER_IN_ITS_PLACE``.
+1. ``is_setting``: programs' own files below ``~`` are not even listed.
+2. ``why_never``: other programs run or trust a file of this name (``never_kept``), or the folder is
+   a virtual environment. Nothing in such a folder is looked at.
+3. ``TOO_DEEP``, ``UNREADABLE``: the folder can't be entered.
+4. ``why_secret``: cells made a file at a path that the policy denies, and its name is one of
+   secrets. A file of another name there is not listed.
+5. ``Reasons.why_not``, for each file: it is not a regular file, or takes the place of something
+   that is not one; it can't be read; its name is one of secrets; it would run unread; its name
+   can't be shown.
+6. ``IN_ITS_PLACE``: the user's files in a folder whose place cells gave to a file.
+   ``FOLDER_IN_ITS_PLACE``: the user's file whose place cells gave to a folder.
 
-What the user changed since the session began may be kept, but not without being named
-(``Staged.chosen``). ``keeping`` says what is checked after that.
+A file that the user changed after the session began can be kept, but only with ``--overwrite``
+(``Staged.chosen``). ``keeping`` lists the checks that follow.
 """
 
 from __future__ import annotations
@@ -28,32 +30,34 @@ from cellblock.descriptors import status
 from cellblock.host.services.never_kept import ENVIRONMENT, PROGRAMS, folded, why_never_kept
 from cellblock.policy.paths import SECRETS, pattern_of, within
 
-#: Folders within folders that are entered.
+#: Levels of nested folders that a listing enters.
 DEEPEST: Final = 64
 TOO_DEEP: Final = f"its folders are nested more than {DEEPEST} deep"
 UNREADABLE: Final = "it can't be read"
 IN_ITS_PLACE: Final = "a file is in the place of its folder"
 FOLDER_IN_ITS_PLACE: Final = "a folder is in its place, of which nothing can be kept"
 
-#: What runs in place of a module's source, without a change that could be read.
+#: Ends of names of compiled code, which a program may run in place of the source that a user reads.
 _COMPILED: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
-#: What is a module by its name, or has Python import some.
+#: Ends of names of modules, and of files from which Python adds folders to import from.
 _IMPORTED: Final = (*all_suffixes(), ".pth", ".egg-link")
 
 
 def is_setting(name: str) -> bool:
-    """Whether an entry of a home folder is a program's own: a cache, settings, keys.
+    """Return whether an entry of a home folder is a program's own: a cache, settings, keys.
 
-    Cells' libraries write those all the time. They go with the session, and are neither listed nor
-    kept: what another program reads in the user's own home folder is the user's to write.
+    Libraries in cells write such files all the time. They are neither listed nor kept, and are
+    removed with the session: other programs read them in the user's home folder, so only the user
+    may write them there.
     """
     return name.startswith(".")
 
 
 def why_never(path: str, found: os.stat_result, *folders: int | None) -> str:
-    """Return why nothing of this name, nor what is in it, is kept; empty where it can be.
+    """Return why a file of this name, or a folder and all in it, is never kept; empty if it may be.
 
-    ``found`` is what has that path, in ``folders``: those of the layer and of the project.
+    ``found`` is its status. ``folders`` are descriptors of the folders that hold it, in the layer
+    and in the project: either may have the mark of a virtual environment.
     """
     is_folder = stat.S_ISDIR(found.st_mode)
     folder, name = os.path.split(path)
@@ -65,22 +69,23 @@ def why_never(path: str, found: os.stat_result, *folders: int | None) -> str:
 
 
 def why_secret(path: str) -> str:
-    """Return why a file of this path, from a root, is not kept if its name is one of secrets."""
+    """Return why a file is not kept if a name in its path is one of secrets, otherwise ""."""
     hit = pattern_of("/".join(map(folded, path.split("/"))), SECRETS)
     return "files of this name hold secrets" if hit else ""
 
 
 class Reasons:
-    """Why a file beneath one root is not kept; ``at_home``: the root is the user's home folder."""
+    """The check of files beneath one root; ``at_home``: the root is the user's home folder."""
 
     def __init__(self, root: str, *, at_home: bool) -> None:
-        self._root, self._at_home = root, at_home
-        # The first is a program's own folder, if anything is.
+        self._root = root
+        self._at_home = at_home
+        # Without safe_path, the first entry is the folder of the program or the current folder.
         entries = map(os.path.realpath, sys.path if sys.flags.safe_path else sys.path[1:])
-        self._imports = [one for one in entries if within(one, root) or within(root, one)]
+        self._imports = [path for path in entries if within(path, root) or within(root, path)]
         places = os.environ.get("PATH", "").split(os.pathsep)
-        self._programs = [os.path.realpath(one) for one in places if os.path.isabs(one)]
-        # Added to PATH by many a .profile, at the next login after it was made.
+        self._programs = [os.path.realpath(path) for path in places if os.path.isabs(path)]
+        # Many a .profile adds this folder to PATH at the first login after it was made.
         self._programs.append(f"{root.rstrip('/')}/bin")
 
     def why_not(
@@ -91,10 +96,11 @@ class Reasons:
         *,
         blocked: bool,
     ) -> str:
-        """Return why it is never kept; empty where it can be.
+        """Return why the change of a file is never kept; empty if it can be.
 
-        ``found`` is what is to be kept and ``before`` what the user has; both are the same of what
-        was deleted. ``blocked``: something else than a folder is above it in the project.
+        ``found`` is the status of the staged file and ``before`` that of the user's; for a deletion
+        both are the user's. ``blocked``: the project has something else in the place of a folder
+        that the file is in.
         """
         if found is None or not stat.S_ISREG(found.st_mode):
             return "it is not a regular file"
@@ -108,13 +114,13 @@ class Reasons:
         return imported or ("" if path.isprintable() else "its name can't be shown")
 
     def _imported(self, path: str) -> str:
-        """Return why what was written would run unread; empty where it does not."""
+        """Return why a written file would run without being read first; empty if it would not."""
         if path.lower().endswith(_COMPILED):
             return "compiled code would run in place of the source beside it"
         whole = f"{self._root.rstrip('/')}/{path}"
-        if self._at_home and any(within(whole, one) for one in self._programs):
+        if self._at_home and any(within(whole, place) for place in self._programs):
             return "shells find programs there"
-        folder = next((one for one in self._imports if within(whole, one)), "")
+        folder = next((place for place in self._imports if within(whole, place)), "")
         if folder and path.endswith(_IMPORTED):
             return f"Python, cellblock's own too, imports from {folder}"
         return ""

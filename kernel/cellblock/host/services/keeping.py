@@ -1,34 +1,38 @@
-"""Keeping what a session staged: into the project, all or nothing.
+"""Keeping: writes staged changes to the user's project, all of them or none.
 
-Each new file is written beside its place first, and what was there stays until all of them are in
-theirs. Nothing is followed, and no place is trusted to be what it was: a file of the user's that
-changed since it was listed is left alone, as is a staged one that is not what was asked about.
-Files are copied in short steps, between which a host's loop goes on.
+Each new file is first written beside its place, as ``.NAME.….keep``. When all are ready, each of
+the user's files is renamed to ``.NAME.….was`` and the new one takes its place. When all are in
+place, the old files are removed. If anything fails, what was done is taken back.
 
-What is checked, in this order, of a cell that says ``%changes keep``:
+No link is followed, and no place is trusted to have what it had before: a file of the user's that
+changed since it was listed is left alone, and a staged file that is not the one that the user was
+asked about is not kept. Files are copied in short steps (``steps`` is a generator), between which
+the host's loop goes on.
+
+The checks of a cell that says ``%changes keep``, in order:
 
 1. The cell says nothing else, and the policy allows the magic: ``host.session.session``
-   (``Keeper.handles``). Its decision is on the audit log.
-2. Something is staged, of which the policy in force denies nothing (``Views.listable``).
-3. Each path names a change, of which something can be kept: ``keepable`` says why not. The user's
-   file did not change since the session began, or the cell says ``--overwrite``
+   (``Keeper.handles``). The audit log has this decision.
+2. Something is staged that the policy in force does not deny (``Views.listable``).
+3. Each path names changes of which at least one can be kept (``keepable`` has the reasons against).
+   The user did not change the file after the session began, or the cell says ``--overwrite``
    (``Staged.chosen``).
-4. There is somebody to ask, and one question has room for all of it (``Keeper._keep``).
-5. The user is shown the changes with the digest of each file (``digests``), and says yes. The
-   answer is on the audit log, or nothing is kept (``Audit.approved``).
-6. Nothing else of this session is being kept (``steps``).
-7. Each place is reached through no link and has what was listed (``_check``); the staged file is
-   what was listed, does not change while it is copied (``_copy``), and has the digest that was
-   asked about. All files are ready before the first is put in its place (``_prepare``).
-8. Each place has what was listed once more, and no file that came meanwhile is replaced
+4. There is somebody to ask, and one question has room for all changes (``Keeper._keep``).
+5. The user is shown the changes with the digest of each file (``digests``), and says yes. If the
+   answer can't be written to the audit log, nothing is kept (``Audit.approved``).
+6. No other changes of this session are being kept at the same time (``steps``).
+7. Each place is reached through no link and has the file that was listed (``_check``). The staged
+   file is the one that was listed, does not change while it is copied (``_copy``), and has the
+   digest that the user was asked about. All files are ready before the first is put in its place
+   (``_prepare``).
+8. Each place still has the file that was listed, and no file that came meanwhile is replaced
    (``_replace``).
 
-Programs, the command line and MCP have the user's consent before they call ``keep``, which begins
-at 3, and has a ``token`` for the digests where somebody was shown them. JupyterLab's extension
-begins at 6, with the digest of what it showed. It does checks 2 to 5 itself, on its own listing
-(``jupyter.lab_changes``: ``Listing.note``, ``StagedChanges._agreed``), since the user saw only what
-can be kept. What is added to 3 is added there, too. If a check fails from 6 on, what was done is
-taken back.
+Programs, the command line and MCP have the user's consent before they call ``keep``. That begins at
+3, and takes a ``token`` of the digests if somebody was shown them. JupyterLab's extension begins at
+6, with the digests of what it showed. It does checks 2 to 5 itself, on its own listing
+(``jupyter.lab_changes``: ``Listing.note``, ``StagedChanges._agreed``), since the user saw only
+changes that can be kept. A check that is added to 3 must be added there, too.
 """
 
 from __future__ import annotations
@@ -72,11 +76,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Bytes of a name that is part of the name beside it.
+#: Bytes of a file's name that the names beside its place begin with.
 _NAME: Final = 100
 _IS_ANOTHER: Final = "it changed meanwhile"
 _YOURS_IS_ANOTHER: Final = "your file changed meanwhile"
-#: What link(2) fails with on file systems that have no hard links, such as FAT.
+#: Errors of link(2) on file systems that have no hard links, such as FAT.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -88,27 +92,31 @@ def keep(
     overwrite: bool = False,
     exactly: str = "",
 ) -> tuple[Kept, ...]:
-    """Make the changes at or beneath ``paths``, or all, in the project; enter that in an audit log.
+    """Keep the changes at or beneath ``paths``, or all, and write that to an audit log.
 
-    That is one of its own, beside the session's, which is closed or its host's. ``by`` says who
-    asks, and has the user's consent. With ``overwrite`` also in place of files that the user
-    changed meanwhile; ``exactly`` is the token of what is kept and nothing else. Raises
-    ChangesError, and has kept nothing.
+    The caller has the user's consent; ``by`` says for the audit log who asks. That log is a new
+    one beside the session's, which is closed, or open in the session's host. With ``overwrite``,
+    files that the user changed after the session began are replaced, too. ``exactly``, if given, is
+    the token of the changes that the user was shown: no others are kept. Raises ChangesError, and
+    has then kept nothing.
     """
-    chosen, place = staged.chosen(paths, overwrite=overwrite), staged.log
+    chosen = staged.chosen(paths, overwrite=overwrite)
+    log_settings = staged.log
     if not chosen:
         return ()
-    asked = finish(digests(staged, chosen)) if exactly else None
-    if asked is not None and token(chosen, asked) != exactly:
+    shown = finish(digests(staged, chosen)) if exactly else None
+    if shown is not None and token(chosen, shown) != exactly:
         raise ChangesError(f"{Heading.NOT_KEPT}it is not what was shown any more; look again")
     audit = Audit()
-    if place is not None:
-        log = Log(Path(place.folder), max_bytes=place.max_bytes, fsync=place.fsync)
-        audit = Audit(log, required=place.required)
+    if log_settings is not None:
+        log = Log(
+            Path(log_settings.folder), max_bytes=log_settings.max_bytes, fsync=log_settings.fsync
+        )
+        audit = Audit(log, required=log_settings.required)
     try:
         if why := audit.approved(of_keeping(chosen, {}, paths), Decision(scope="once", why=by)):
             raise ChangesError(f"{Heading.NOT_KEPT}{why}")
-        kept = finish(steps(staged, chosen, asked))
+        kept = finish(steps(staged, chosen, shown))
         staged.kept.extend(kept)
         audit.kept(kept, staged.session, by)
     finally:
@@ -117,23 +125,25 @@ def keep(
 
 
 def token(changes: Sequence[Change], found: Mapping[str, str]) -> str:
-    """Return what tells these changes, with the contents of these ``digests``, from all others."""
+    """Return a token of these changes and digests; any other changes have another token."""
     return of_keeping(changes, found, ()).sha256[:16]
 
 
 def write_out(staged: Staged, folder: Path) -> None:
-    """Write staged files to a folder that is made anew, and what was deleted to a list beside it.
+    """Write staged files to ``folder``, replacing it, and the names of deleted ones to a file.
 
-    What could not be kept is left out. Raises ChangesError, OSError.
+    That file is ``FOLDER.deleted.txt``. Changes that can't be kept are left out. Raises
+    ChangesError, OSError.
     """
-    chosen, gone = staged.chosen(overwrite=True), folder.with_suffix(".deleted.txt")
+    chosen = staged.chosen(overwrite=True)
+    deleted_list = folder.with_suffix(".deleted.txt")
     roots = [root for root, _, _ in staged.layers]
     remove_tree(str(folder))
-    gone.unlink(missing_ok=True)
-    deleted = "".join(f"{one.name}\n" for one in chosen if one.kind == "deleted")
+    deleted_list.unlink(missing_ok=True)
+    deleted = "".join(f"{change.name}\n" for change in chosen if change.kind == "deleted")
     if deleted:
-        gone.parent.mkdir(parents=True, exist_ok=True)
-        gone.write_text(deleted, "utf-8")
+        deleted_list.parent.mkdir(parents=True, exist_ok=True)
+        deleted_list.write_text(deleted, "utf-8")
     for change in chosen:
         if change.kind == "deleted":
             continue
@@ -147,15 +157,16 @@ def write_out(staged: Staged, folder: Path) -> None:
 
 
 class StepRunner:
-    """Runs a generator in short steps of a loop, one at a time; ``seconds`` is a step's length."""
+    """A runner of one generator at a time, in turns of ``seconds`` of the host's loop."""
 
     def __init__(self, reactor: Reactor, seconds: float) -> None:
-        self._reactor, self._seconds = reactor, seconds
+        self._reactor = reactor
+        self._seconds = seconds
         self._steps: Generator[None, None, Any] | None = None
 
     @property
     def runs(self) -> bool:
-        """Whether one runs."""
+        """Whether a generator is running."""
         return self._steps is not None
 
     def run(
@@ -164,11 +175,14 @@ class StepRunner:
         done: Callable[[T], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Begin one; ``done`` gets what it returns, ``failed`` why it could not."""
+        """Start a generator. Call ``done`` with what it returns, or ``failed`` with an error text.
+
+        Its ChangesError and OSError count as failures.
+        """
         self._steps = steps
 
         def go_on() -> None:
-            if self._steps is not steps:
+            if self._steps is not steps:  # stopped since this turn was scheduled
                 return
             until = time.monotonic() + self._seconds
             try:
@@ -186,31 +200,32 @@ class StepRunner:
         go_on()
 
     def stop(self) -> None:
-        """End what runs, which takes back what is not whole."""
+        """Stop the running generator, if any, by closing it: ``steps`` then takes its work back."""
         if self._steps is not None:
             self._steps.close()
             self._steps = None
 
 
 def digests(staged: Staged, changes: Sequence[Change]) -> Generator[None, None, dict[str, str]]:
-    """Return the SHA-256 of each file that is to be kept, by name. Raises ChangesError."""
+    """Return the SHA-256 of each staged file, by name, in steps. Raises ChangesError."""
     found = dict[str, str]()
     for change in changes:
         if change.kind != "deleted":
             try:
                 found[change.name] = yield from _copy(staged, change, None)
             except OSError as error:
-                raise _nothing(change, error) from None
+                raise _not_kept(change, error) from None
     return found
 
 
 def steps(
     staged: Staged, changes: Sequence[Change], asked: Mapping[str, str] | None = None
 ) -> Generator[None, None, tuple[Kept, ...]]:
-    """Make these changes in the project, all or none; then they are no longer staged.
+    """Make these changes in the project, all or none, in steps, and mark them as settled.
 
-    ``asked`` are digests of what is to be kept, and nothing else. Raises ChangesError where a file
-    can't be written, or is no longer what was listed. Closed before its end, it keeps nothing.
+    ``asked`` are the digests that the user was asked about: a file with another is not kept. Raises
+    ChangesError if a file can't be written or is no longer the one that was listed. A generator
+    that is closed before its end has kept nothing.
     """
     keeping = _Keeping(staged, asked)
     with contextlib.ExitStack() as stack:
@@ -224,15 +239,16 @@ def steps(
         return (yield from keeping.run(changes))
 
 
-def _nothing(change: Change, error: OSError) -> ChangesError:
+def _not_kept(change: Change, error: OSError) -> ChangesError:
     what = visible(change.name)
     return ChangesError(f"{Heading.NOT_KEPT}{what}: {error.strerror or error}")
 
 
 def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, None, str]:
-    """Return the SHA-256 of a staged file, copied to ``new`` if there is one. Raises OSError.
+    """Copy a staged file to the descriptor ``new``, if given, and return its SHA-256.
 
-    A copy has the holes of the staged file, so that it takes no more disk.
+    A copy has the holes of the staged file, so that it takes no more disk. Raises OSError, also if
+    the file is not the one that was listed or changes while it is copied.
     """
     with contextlib.ExitStack() as stack:
         folder, name = enter(staged.upper(change.root), change.path, stack)
@@ -243,7 +259,7 @@ def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, No
         digest, left = hashlib.sha256(), found.st_size
         for part in read_parts(source):
             left -= len(part.data)
-            if left < 0:  # it grows, maybe without end
+            if left < 0:  # the file grows, maybe without end
                 break
             digest.update(part.data)
             if new is not None:
@@ -257,46 +273,63 @@ def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, No
 
 
 class _Place(Struct, frozen=True):
-    """A change, and the names beside its place: of the file to come, and of what was there."""
+    """A change, and two names beside its place.
+
+    ``coming`` is that of the new file until it is put there, ``was`` that of the user's file until
+    all changes are made.
+    """
 
     change: Change
     coming: str
     was: str
 
     def in_folder(self, stack: contextlib.ExitStack) -> tuple[int, str]:
-        """Open its folder, through no link. Raises OSError."""
+        """Open the folder of its place, through no link. Raises OSError."""
         return enter(self.change.root, self.change.path, stack)
 
 
 class _Keeping:
-    """Keeps changes. No descriptor is held but for one file: there may be thousands."""
+    """One run of keeping.
+
+    Each step opens the folder that it needs and closes it again, since there may be thousands of
+    files. The states of a place are::
+
+        _prepare() --> prepared --> _replace() --> placed --> settled, and the old file removed
+                          |                          |
+                          +------ _take_back() <-----+  on any error, or when it is closed
+    """
 
     def __init__(self, staged: Staged, asked: Mapping[str, str] | None) -> None:
-        self._staged, self._asked = staged, asked
+        self._staged = staged
+        self._asked = asked
         self._token = os.urandom(4).hex()
-        #: Folders that were made, what is prepared and what is in its place.
+        #: What _take_back undoes: the root and path of each folder that was made, and the places
+        #: that are prepared and placed.
         self._made: list[tuple[str, str]] = []
         self._prepared: list[_Place] = []
         self._placed: list[_Place] = []
-        #: The new files that are in their places, by the names that they had before.
+        #: The status of each new file that is in its place, by the name that it had before. By it
+        #: _take_back tells a new file from one that the user has saved over it.
         self._new: dict[str, os.stat_result] = {}
 
     def run(self, changes: Sequence[Change]) -> Generator[None, None, tuple[Kept, ...]]:
+        """Keep these changes, in steps. Raises ChangesError."""
         kept = list[Kept]()
-        at = changes[0] if changes else None
+        #: The change that an error is about.
+        current = changes[0] if changes else None
         try:
-            for at in changes:
-                kept.append(Kept(at, (yield from self._prepare(at))))
+            for current in changes:
+                kept.append(Kept(current, (yield from self._prepare(current))))
             for place in self._prepared:
-                at = place.change
+                current = place.change
                 self._replace(place)
-            at = None
-            left = [replace(one.change, yours=self._left(one)) for one in self._placed]
-            self._staged.settle(left, {one.change.name: one.sha256 for one in kept})
-        except BaseException as error:
+            current = None
+            settled = [replace(each.change, yours=self._state_now(each)) for each in self._placed]
+            self._staged.settle(settled, {each.change.name: each.sha256 for each in kept})
+        except BaseException as error:  # GeneratorExit too: the generator was closed
             self._take_back()
-            if isinstance(error, OSError) and at is not None:
-                raise _nothing(at, error) from None
+            if isinstance(error, OSError) and current is not None:
+                raise _not_kept(current, error) from None
             if isinstance(error, OSError):
                 raise ChangesError(f"{Heading.NOT_KEPT}{error.strerror or error}") from None
             raise
@@ -305,7 +338,10 @@ class _Keeping:
         return tuple(kept)
 
     def _prepare(self, change: Change) -> Generator[None, None, str]:
-        """Write a new file beside its place; of one that is to be removed, find the place."""
+        """Write a new file beside its place, and return its SHA-256.
+
+        For a deletion only the place is checked, and the result is empty. Raises OSError.
+        """
         name = os.fsdecode(os.fsencode(change.path.rpartition("/")[2])[:_NAME])
         stem = f".{name}.{self._token}-{len(self._prepared)}"
         place = _Place(change, f"{stem}.keep", f"{stem}.was")
@@ -318,21 +354,27 @@ class _Keeping:
                 return ""
             with closing(os.open(place.coming, NEW, 0o600, dir_fd=folder)) as new:
                 digest = yield from _copy(self._staged, change, new)
+                # The user's own mode, or that of any new file: cells chose that of the staged one.
                 mode = 0o666 & ~umask() if there is None else stat.S_IMODE(there.st_mode)
                 os.fchmod(new, mode & 0o777)
+                # Kept means on disk; the layer itself is mounted volatile (ADR 0132).
                 os.fsync(new)
         if self._asked is not None and self._asked.get(change.name) != digest:
             raise OSError(errno.EBUSY, _IS_ANOTHER)
         return digest
 
     def _replace(self, place: _Place) -> None:
-        """Put a file in its place, and what was there beside it until all are. Raises OSError."""
+        """Move the user's file aside, and the new one into its place. Raises OSError.
+
+        The user's file stays beside its place until all changes are made.
+        """
         with contextlib.ExitStack() as stack:
             folder, last = place.in_folder(stack)
             there = _check(place.change, folder, last)
             self._placed.append(place)
             if there is not None:
                 os.rename(last, place.was, src_dir_fd=folder, dst_dir_fd=folder)
+                # The user may have saved the file again between _check and the rename.
                 moved = os.stat(place.was, dir_fd=folder, follow_symlinks=False)
                 if not os.path.samestat(moved, there) or moved.st_mtime_ns != there.st_mtime_ns:
                     raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
@@ -344,15 +386,15 @@ class _Keeping:
                     raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER) from None
                 self._new[place.coming] = new
 
-    def _left(self, place: _Place) -> State:
-        """Return what stands in a place now."""
+    def _state_now(self, place: _Place) -> State:
+        """Return the state of the file that is in a place now."""
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             folder, last = place.in_folder(stack)
             return state(os.stat(last, dir_fd=folder, follow_symlinks=False))
         return None
 
     def _take_back(self) -> None:
-        """Restore the project, but for what the user saved meanwhile: that stays."""
+        """Restore the project. A file that the user has saved in a place meanwhile stays."""
         for place in reversed(self._placed):
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
                 folder, last = place.in_folder(stack)
@@ -363,7 +405,7 @@ class _Keeping:
                         os.rename(place.was, last, src_dir_fd=folder, dst_dir_fd=folder)
                     else:
                         _rename_to_free_name(folder, place.was, last)
-                except FileNotFoundError:  # there was nothing
+                except FileNotFoundError:  # the user had no file there
                     if is_new:
                         os.unlink(last, dir_fd=folder)
                 except FileExistsError:  # the user saved it again
@@ -377,7 +419,10 @@ class _Keeping:
 
 
 def _check(change: Change, folder: int, name: str) -> os.stat_result | None:
-    """Return what the user has in a place. Raises OSError where that is not what was listed."""
+    """Return the status of the user's file in a place, or None.
+
+    Raises OSError if it is not the one that was listed.
+    """
     try:
         there = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -390,10 +435,10 @@ def _check(change: Change, folder: int, name: str) -> os.stat_result | None:
 
 
 def _rename_to_free_name(folder: int, file: str, name: str) -> None:
-    """Rename a file, but never over another. Raises OSError, FileExistsError where there is one.
+    """Rename a file, but never over another. Raises OSError; FileExistsError if the name is taken.
 
-    ``os.rename`` would replace what the user saved there after the last look. A new link does not.
-    On file systems without links the moment between look and rename remains.
+    ``os.rename`` would replace a file that the user saved there after the last check. Making a new
+    link does not. On file systems without links, the moment between check and rename remains.
     """
     try:
         os.link(file, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -414,6 +459,9 @@ def _unlink(place: _Place, name: str) -> None:
 
 
 def umask() -> int:
-    """Return this process's umask, without setting it meanwhile for other threads (proc(5))."""
+    """Return this process's umask.
+
+    From /proc (proc(5)): umask(2) can only be read by setting it, for all threads.
+    """
     lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)

@@ -1,6 +1,8 @@
-"""The host's end of language models: each call is validated, reserved, made in a worker, settled.
+"""Language models, the host's end: provides ``llm`` and ``llm.chat`` to cells.
 
-``read`` validates a call's arguments; nothing that is not named in it reaches an endpoint.
+Each call goes through four steps: validate its arguments (``read``), reserve a call and the most
+tokens that it may take, make it in a worker (``llm_client``), release the tokens that it did not
+take. Only arguments that ``read`` knows reach an endpoint.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ if TYPE_CHECKING:
     from cellblock.policy.model import Llm
 
 
-#: What the worker runs.
+#: The function that the worker runs.
 _ENTRY: Final = "cellblock.host.services.llm_client:complete"
 _COMPLETE: Final = Tool(name="complete", is_async=True)
-#: Bytes of an answer beside its text.
+#: Bytes of a worker's answer besides the model's text.
 _ROOM: Final = 4_096
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The worker's answer: ``value`` is what the cell gets, encoded; or an error, with ``kind``.
+    """The worker's answer: the encoded ``value`` for the cell, or an error if ``kind`` is set.
 
-    ``tokens`` is None if nobody knows what it cost.
+    ``tokens`` is None if it isn't known how many the call took.
     """
 
     value: msgspec.Raw = msgspec.Raw(NOTHING)
@@ -47,12 +49,17 @@ _decode: Final = msgspec.msgpack.Decoder(Outcome).decode
 
 
 class LlmProvider:
-    """Language models. ``max_bytes`` bounds what a model says in one answer."""
+    """The provider of a session's language models, and of their quotas of calls and tokens.
+
+    ``max_bytes`` bounds the text of one answer.
+    """
 
     def __init__(self, reactor: Reactor, llm: Llm, *, max_bytes: int) -> None:
-        self._llm, self._max_bytes = llm, max_bytes
-        self._calls, self._tokens = Quota(llm.max_calls), Quota(llm.max_tokens)
-        #: What cells may call.
+        self._llm = llm
+        self._max_bytes = max_bytes
+        self._calls = Quota(llm.max_calls)
+        self._tokens = Quota(llm.max_tokens)
+        #: The tools that cells may call.
         self.tools = tools(llm)
         self.worker = WorkerProvider(
             reactor,
@@ -65,12 +72,13 @@ class LlmProvider:
         )
 
     def spent(self) -> ModelBudget:
-        """Return what is used of the session's quotas, and what there is."""
-        calls, tokens = self._calls, self._tokens
+        """Return how much of the session's quotas is used, and how large they are."""
+        calls = self._calls
+        tokens = self._tokens
         return ModelBudget(calls.used, calls.most, tokens.used, tokens.most)
 
     def precheck(self, call: Call) -> Answer | None:
-        """Return the refusal of a call that is wrong or not granted, before a user is asked."""
+        """Return the refusal of an invalid call, or None. Called before a user is asked."""
         try:
             read(call, self._llm)
         except InvalidRequestError as exc:
@@ -78,9 +86,9 @@ class LlmProvider:
         return None
 
     def begin(self, call: Call) -> None:
-        """Ask a model, or answer why it is not asked.
+        """Send a call to a model, or answer with the reason why not.
 
-        A call that is cancelled has no answer, so it counts as all that it might have taken.
+        A cancelled call has no answer, so it counts as the most tokens that it might have taken.
         """
         try:
             request = read(call, self._llm)
@@ -92,9 +100,11 @@ class LlmProvider:
             call.answer(Answer(kind="BudgetSpent", message=refusal))
             return
 
-        def answer(answer: Answer) -> None:
-            # With an error it ran out of time, or its worker is gone: nobody knows what it cost.
-            kind, message = answer.kind, answer.message
+        def on_answer(answer: Answer) -> None:
+            # An error comes from the worker process, not from llm_client: the call ran out of time
+            # or the worker was lost. So nobody knows how many tokens it took.
+            kind = answer.kind
+            message = answer.message
             failed = Outcome(kind=kind, message=message, tokens=None)
             outcome = failed if kind else _decode(answer.value)
             taken = most if outcome.tokens is None else outcome.tokens
@@ -104,10 +114,10 @@ class LlmProvider:
 
         arguments = (dataclasses.asdict(self._llm), self._max_bytes, request)
         raw = msgspec.Raw(_encode((arguments, {})))
-        self.worker.begin(Call(call.number, _COMPLETE, raw, answer, tell=call.tell))
+        self.worker.begin(Call(call.number, _COMPLETE, raw, on_answer, tell=call.tell))
 
     def _reserve(self, tokens: int) -> str:
-        """Reserve a call and its tokens; return why it may not be made, or an empty string."""
+        """Reserve a call and its tokens. Return why it may not be made, or an empty string."""
         if self._calls.used >= self._calls.most:
             return f"the session's calls are spent (llm.max_calls): {self.spent()}"
         if not self._tokens.reserve(tokens):
@@ -137,7 +147,7 @@ A message is {{"role": "user", "content": "…"}}; roles are system, developer, 
 
 
 def tools(llm: Llm) -> tuple[Tool, ...]:
-    """Return ``llm`` and ``llm.chat``, whose signatures name the policy's models."""
+    """Return the tools ``llm`` and ``llm.chat``, whose signatures name the policy's models."""
     prompt = Parameter(name="prompt", kind=_POSITIONAL, annotation="str")
     messages = Parameter(name="messages", kind=_POSITIONAL, annotation="list[dict[str, str]]")
     models = ", ".join(map(repr, llm.models))
@@ -160,14 +170,14 @@ def _option(name: str, annotation: str, default: str) -> Parameter:
 
 
 def refusal(name: str) -> str:
-    """Return why a language model is not asked if the policy grants none."""
+    """Return why a call is refused under a policy that grants no language model."""
     message = f"this policy does not grant {name}; a section [llm] in it would"
     return f"{message}, with base_url, the endpoint that is asked, and models"
 
 
-# --- validation of what a cell asks: nothing that is not named here goes on -------------------
+# --- validation of a cell's arguments: only what is named here reaches an endpoint ------------
 
-#: Tokens that a message, and a call, may take beyond what they say.
+#: Tokens that a message, and a call, may take beyond their text.
 PER_MESSAGE: Final = 16
 PER_CALL: Final = 64
 _MAX_MESSAGES, _MAX_STOPS, _MAX_STOP = 10_000, 4, 1_000
@@ -175,7 +185,7 @@ _MAX_REASON: Final = 300
 
 
 class InvalidRequestError(Exception):
-    """A call that is not made, and why."""
+    """The arguments of a call are invalid or not granted; the text says why."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,7 +220,7 @@ class _Chat(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that may be made, with every number within the policy's."""
+    """A validated call, each number of which is within the policy's bounds."""
 
     model: str
     messages: list[Message]
@@ -219,8 +229,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: list[str] = []
 
     def most_tokens(self) -> int:
-        """Return the most tokens that it may take: none is shorter than a byte."""
-        tokens = sum(len(one.content.encode()) + PER_MESSAGE for one in self.messages)
+        """Return the most tokens that the call may take: a token is at least a byte of text."""
+        tokens = sum(len(message.content.encode()) + PER_MESSAGE for message in self.messages)
         return tokens + PER_CALL + self.max_tokens
 
 
@@ -230,7 +240,7 @@ _chat: Final = msgspec.msgpack.Decoder(tuple[_NoArguments, _Chat]).decode
 
 
 def read(call: Call, llm: Llm) -> CompletionRequest:
-    """Return what ``call`` asks for. Raises InvalidRequestError."""
+    """Return the validated arguments of a call. Raises InvalidRequestError."""
     try:
         _, given = (_chat if call.tool.name == CHAT else _prompt)(call.arguments)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as exc:
@@ -256,7 +266,7 @@ def read(call: Call, llm: Llm) -> CompletionRequest:
 
 
 def _reason(exc: Exception) -> str:
-    """Return what is wrong, with the argument's name first."""
+    """Return msgspec's message with the argument's name first."""
     what, _, where = str(exc).partition(" - at `$[1]")
     name = where.rstrip("`").removeprefix(".")
     return (f"{name}: {what}" if name else what)[:_MAX_REASON]

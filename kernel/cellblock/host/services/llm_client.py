@@ -1,9 +1,12 @@
-"""Asking an endpoint by openai's client, in the worker, which alone has the key.
+"""Language models, the worker's end: calls an endpoint with openai's client.
 
-What an endpoint answers is as hostile as what a cell says: it is bounded before it is read, and
-checked, since the client makes models of whatever came. What goes wrong is told in our words, and
-the endpoint's where they help; exceptions of the client quote requests, addresses and keys, and go
-no further. Works with the client's versions over httpx and over httpx2.
+``llm`` starts the worker, which runs ``complete``. Only the worker has the key.
+
+An endpoint's answer is as hostile as a cell's request. It is bounded before it is read, and then
+validated, since the client builds its models from whatever came. Cells get errors in cellblock's
+words, and the endpoint's own message where it helps, without the key. Exceptions of the client
+quote requests, addresses and keys, so they go no further. Works with the client's versions over
+httpx and over httpx2.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ _MAX_NAME: Final = 200
 
 
 class UnusableError(Exception):
-    """An endpoint that can't be asked, or an answer that can't be used.
+    """An endpoint can't be called, or its answer can't be used.
 
-    ``tokens`` is None if it may have cost something.
+    ``tokens`` is how many the call took, None if that isn't known.
     """
 
     def __init__(self, kind: str, message: str, tokens: int | None = None) -> None:
@@ -44,28 +47,29 @@ class UnusableError(Exception):
         self.failure: Failure = (kind, message, tokens)
 
 
-#: Kind, message, and tokens that it cost: None if that may be anything.
+#: A failure's kind, its message, and the tokens that it cost, None if that isn't known.
 Failure = tuple[str, str, int | None]
 
 
 async def complete(llm: dict[str, Any], max_bytes: int, request: dict[str, Any]) -> dict[str, Any]:
-    """Ask an endpoint; return a ``llm.Outcome``, as data.
+    """Send a request to an endpoint. Return a ``llm.Outcome`` as data.
 
-    ``llm`` is the policy's section, ``max_bytes`` bounds the text of the answer.
+    ``llm`` is the policy's section, ``request`` a ``llm.CompletionRequest`` as data. ``max_bytes``
+    bounds the text of the answer.
     """
-    known = Llm(**llm | {"models": tuple(llm["models"])})
+    section = Llm(**llm | {"models": tuple(llm["models"])})
     redactor = Redactor("")
     try:
-        key = key_of(known.key_env)
+        key = key_of(section.key_env)
         redactor = Redactor(key)
-        answer = await _ask(client_of(known, max_bytes, key), known, request)
+        answer = await _send(client_of(section, max_bytes, key), section, request)
         return _completed(answer, max_bytes, request, redactor)
-    except Exception as exc:  # whatever the client makes of what it got
+    except Exception as exc:  # the client may raise anything for a hostile answer
         kind, message, tokens = _failure_of(exc, redactor)
     return {"kind": kind, "message": message, "tokens": tokens}
 
 
-async def _ask(client: Any, llm: Llm, request: dict[str, Any]) -> _Completion:
+async def _send(client: Any, llm: Llm, request: dict[str, Any]) -> _Completion:
     options: dict[str, Any] = {
         "model": request["model"],
         "messages": request["messages"],
@@ -82,19 +86,21 @@ async def _ask(client: Any, llm: Llm, request: dict[str, Any]) -> _Completion:
 def _completed(
     answer: _Completion, max_bytes: int, request: dict[str, Any], redactor: Redactor
 ) -> dict[str, Any]:
-    choice, usage = answer.choices[0], answer.usage
-    said = encodable(choice.message.content or "")
-    text = redactor.text(said)
+    """Return the outcome of an answer, without the key. Raises UnusableError if it is too large."""
+    choice = answer.choices[0]
+    usage = answer.usage
+    content = encodable(choice.message.content or "")
+    text = redactor.text(content)
     if usage is not None:
         tokens = usage.prompt_tokens + usage.completion_tokens
-    else:  # the endpoint does not tell: as many as there are bytes
+    else:  # the endpoint does not say, so a token for each byte: no call takes more
         tokens = sum(len(message["content"].encode()) for message in request["messages"])
-        tokens += len(said.encode())
+        tokens += len(content.encode())
     if len(text.encode()) > max_bytes:
         raise UnusableError("AnswerTooLarge", TOO_LARGE, tokens)
     value = {
         "text": text,
-        # Redacted before they are cut: half of a key would not be seen as one.
+        # Redacted before they are cut: half of a key would not be recognised.
         "finish_reason": redactor.text(encodable(choice.finish_reason or ""))[:_MAX_NAME],
         "model": redactor.text(encodable(answer.model or ""))[:_MAX_NAME],
         "prompt_tokens": usage.prompt_tokens if usage else None,
@@ -109,16 +115,16 @@ _MAX_DETAIL, _MAX_REDACTED = 300, 2_000
 _REFUSED_KEY: Final = (401, 403)
 _REDIRECTS: Final = range(300, 400)
 _FAILED: Final = range(400, 600)
-#: What the client's HTTP library, whichever it is, calls a request that was never sent.
+#: Errors of the client's HTTP library, httpx or httpx2, for a request that was never sent.
 _NOT_SENT: Final = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 
 def _failure_of(exc: Exception, redactor: Redactor) -> Failure:
-    """Return what a cell is told of an exception, of ours or the client's."""
+    """Return the failure that a cell is shown for an exception, the client's or this module's."""
     cause = exc.__cause__
-    for one in (exc, cause):
-        if isinstance(one, UnusableError):
-            return one.failure
+    for error in (exc, cause):  # the client wraps what _bounding raises
+        if isinstance(error, UnusableError):
+            return error.failure
     status = getattr(exc, "status_code", None)
     if isinstance(exc, openai.APIStatusError) and isinstance(status, int):
         return _failure_of_status(status, exc, redactor)
@@ -132,7 +138,7 @@ def _failure_of(exc: Exception, redactor: Redactor) -> Failure:
 
 def _failure_of_status(status: int, exc: Any, redactor: Redactor) -> Failure:
     if status in _REFUSED_KEY:
-        # Whatever it says of the key is not for cells.
+        # The endpoint's message may quote the key.
         return "AuthenticationError", f"the endpoint refuses the host's key ({status})", 0
     if status in _REDIRECTS:
         return "EndpointError", f"the endpoint is elsewhere, which is not followed ({status})", 0
@@ -142,13 +148,14 @@ def _failure_of_status(status: int, exc: Any, redactor: Redactor) -> Failure:
 
 
 def _detail(exc: Any, redactor: Redactor) -> str:
-    """Return the endpoint's own words, if it has any: one line, bounded, without the key."""
+    """Return the endpoint's own error message in one short line without the key, or ""."""
     body = getattr(exc, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else inner
     if not isinstance(message, str):
         return ""
-    # Redacted before it is cut; all that is done to it after that is short.
+    # Redacted before it is cut, since part of a key would not be recognised; then cut, so that what
+    # follows takes little time.
     message = redactor.error(redactor.text(encodable(message))[:_MAX_REDACTED])
     line = " ".join(message.split())
     return "".join(c for c in line if c.isprintable())[:_MAX_DETAIL]
@@ -156,18 +163,19 @@ def _detail(exc: Any, redactor: Redactor) -> str:
 
 # --- the key and the client -------------------------------------------------------------------
 
-#: Bytes that may come for each of a text: names, numbers and escapes around it.
+#: A response may have this many bytes for each byte of text, for names, numbers and escapes, and
+#: so many more.
 _AROUND: Final = 4
 _ROOM: Final = 2**20
 #: Seconds that connecting may take.
 _CONNECTING: Final = 10.0
-#: Sent where an endpoint needs no key.
+#: The key that is sent to an endpoint which needs none.
 _NO_KEY: Final = "none"
 
 
 @lru_cache(maxsize=1)
 def key_of(variable: str) -> str:
-    """Return the key. Raises UnusableError."""
+    """Return the key in an environment variable. Raises UnusableError."""
     if not variable:
         return _NO_KEY
     try:
@@ -178,9 +186,10 @@ def key_of(variable: str) -> str:
 
 @lru_cache(maxsize=1)
 def client_of(llm: Llm, max_bytes: int, key: str) -> Any:
-    """Return the client, which keeps its connections."""
+    """Return the client, the same for each call, so that connections are reused."""
     for name in [name for name in os.environ if name.startswith("OPENAI_")]:
-        del os.environ[name]  # addresses and headers that the policy does not name
+        # The client would take addresses and headers from them that the policy does not name.
+        del os.environ[name]
     http: Any = openai.DefaultAsyncHttpxClient
     limits = _http().Limits(
         max_connections=llm.max_in_flight, max_keepalive_connections=llm.max_in_flight
@@ -208,7 +217,7 @@ def _bounding(max_bytes: int) -> Any:
     most = _AROUND * max_bytes + _ROOM
 
     class Bounded(_http().AsyncByteStream):  # type: ignore[misc]
-        """A body that raises where it is too large."""
+        """A body that raises once it is too large."""
 
         def __init__(self, inner: Any) -> None:
             self._inner = inner
@@ -225,7 +234,7 @@ def _bounding(max_bytes: int) -> Any:
             await self._inner.aclose()
 
     async def bound(response: Any) -> None:
-        # Compressed data was not asked for, and a little of it makes much.
+        # Not decompressed: compressed data was not asked for, and a little of it can make much.
         response.headers.pop("content-encoding", None)
         response.stream = Bounded(response.stream)
 
@@ -261,16 +270,16 @@ class _Completion(msgspec.Struct):
 
 # --- redaction: endpoints quote keys, whole or in part ----------------------------------------
 
-#: Shorter ones are no secrets, and stand in any text.
+#: Shorter keys are not secret, and would be found in any text.
 _MIN_KEY: Final = 8
-#: What looks like a key, or like part of one.
+#: Words that look like a key, or like part of one.
 _KEY_LIKE: Final = re.compile(
     r"(?<!\S)(?=[^\w\s]*+\w)\S*?\*{3,}\S*|\bsk-[\w*.…-]{4,}|\b[Bb]earer\s+\S+"
 )
 
 
 class Redactor:
-    """Removes one key from texts."""
+    """The removal of one key from texts."""
 
     def __init__(self, key: str) -> None:
         plain = key.strip()
@@ -282,5 +291,5 @@ class Redactor:
         return mask(text, self._forms)
 
     def error(self, text: str) -> str:
-        """Return a short text in which nothing looks like a key, either."""
+        """Return a short text without the key, and without words that look like any key."""
         return _KEY_LIKE.sub(MASK, self.text(text))

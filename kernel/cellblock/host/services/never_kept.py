@@ -1,16 +1,18 @@
-"""Names that no session keeps: what other programs run or trust without being asked to.
+"""Names that no session keeps: files that other programs run or trust without being asked to.
 
-A file is in the table if some program acts on it because of its name and place, while its user
-asked that program for something else: a shell that starts, an editor or an agent that opens the
-folder, git that shows a status, a service that builds what was pushed. What runs when its user asks
-for that very thing is work, and is kept by name: ``Makefile``, ``setup.py``, ``package.json``, a
-script, a notebook. So is ``pyproject.toml``, though linters read it: people edit it; and what an
-installer takes packages from when it is asked to install (``requirements.txt``, ``poetry.lock``). A
-lock file from which a tool installs whatever it is to run is in the table: nobody reads it.
+A name is in the table if some program acts on such a file because of its name and place, while the
+user asked that program for something else: a shell that starts, an editor or an agent that opens
+the folder, git that shows a status, a service that builds what was pushed.
 
-``policy.paths.SECRET_NAMES`` has the names of secrets, which are not kept either. Compiled code,
-and modules in a folder that Python imports from, depend on the place: ``keepable`` refuses them,
-and says in which order all reasons count.
+A file that only runs when its user asks for just that is work, and can be kept: ``Makefile``,
+``setup.py``, ``package.json``, a script, a notebook. So can ``pyproject.toml``, since people edit
+it, although linters read it; and the lists from which an installer takes packages when it is asked
+to install (``requirements.txt``, ``poetry.lock``). A lock file from which a tool installs packages
+before it runs anything is in the table, since nobody reads lock files.
+
+``policy.paths.SECRET_NAMES`` has the names of secrets, which are not kept either. Whether compiled
+code and modules are kept depends on their folders: see ``keepable``, which also has the order in
+which all reasons count.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _LINTER: Final = "linters load code that it names, editors start them"
 _LOCK: Final = "its tool installs what it names before it runs anything: make it in a terminal"
 _LOGIN: Final = "a login runs it"
 _PLOTS: Final = "matplotlib calls functions, and starts programs, that it names"
-#: What a virtual environment and folders of packages have in common.
+#: The reason for virtual environments and folders of packages.
 PROGRAMS: Final = "programs run what lies in it, whatever they were asked for"
 _PYTEST: Final = "pytest loads plugins that it names, whichever test it was asked for"
 _PYTHON: Final = "Python runs it when it starts"
@@ -47,8 +49,8 @@ _TOOL: Final = "its tool runs it, or what it names, when it starts"
 _VCS: Final = "a version control system runs what it names"
 _VIM: Final = "Vim and its relatives run it"
 
-#: Name of a file or folder, in lower case, with wildcards as in fnmatch; and why it is not kept.
-#: What lies in a folder of that name is not kept either.
+#: The name of a file or folder, in lower case, with the wildcards of fnmatch, and why it is not
+#: kept. Nothing in a folder of such a name is kept either.
 NEVER_KEPT: Final = {
     "*.code-workspace": _EDITOR,
     "*.config.cjs": _CONFIG,
@@ -476,10 +478,12 @@ NEVER_KEPT: Final = {
 }
 
 _TEMPLATE: Final = "nbconvert takes it for its own, whichever notebook it exports here"
-#: Folders in which nbconvert looks for its own templates where it runs; those with styles.
+#: Folders of nbconvert's templates, which it also looks for in the folder that it runs in; the
+#: second have styles, too.
 _TEMPLATES: Final = ("asciidoc", "base", "latex", "markdown", "python", "rst", "script")
 _STYLED: Final = ("basic", "classic", "lab", "reveal", "webpdf")
-#: Names that are not kept in a folder of this name; elsewhere people use them for something else.
+#: FOLDER/NAME: names that are not kept in a folder of that name. Elsewhere people use them for
+#: other things.
 IN_FOLDERS: Final = {
     "mise/config*.toml": "mise runs what it names",
     "renv/activate.r": "R runs it when it starts",
@@ -488,10 +492,10 @@ IN_FOLDERS: Final = {
     **{f"{folder}/static": _TEMPLATE for folder in _STYLED},
 }
 
-#: Names that people also give to folders of their own: those can be kept.
+#: Names in the table that count for files only, since people give them to folders of their own.
 FILES_ALONE: Final = frozenset({"head"})
 
-#: What makes a folder a virtual environment, which is not kept whatever its name is.
+#: The file that makes a folder a virtual environment, which is not kept whatever its name is.
 ENVIRONMENT: Final = "pyvenv.cfg"
 
 _EXACT: Final = {name: why for name, why in NEVER_KEPT.items() if "*" not in name}
@@ -499,28 +503,29 @@ _WILD: Final = {name: why for name, why in NEVER_KEPT.items() if "*" in name}
 _ANY_WILD: Final = re.compile("|".join(map(fnmatch.translate, _WILD)))
 _ANY_PLACE: Final = re.compile("|".join(map(fnmatch.translate, IN_FOLDERS)))
 
-#: Characters without a picture that are letters to Unicode; ext4 passes over them (UAX #44).
+#: Invisible characters that Unicode counts as letters, and that ext4 ignores in names (UAX #44).
 _FILLERS: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0"))
-#: Marks and format characters, of which some are passed over as well.
-_PASSED_OVER: Final = frozenset({"Mn", "Me", "Cf"})
+#: Categories of marks and format characters, some of which file systems ignore as well.
+_IGNORED: Final = frozenset({"Mn", "Me", "Cf"})
 
 
 def folded(name: str) -> str:
-    """Return the form of a name, or of a path, that all names have which file systems take for it.
+    """Return a name or path in a form that is the same for all names of the same file.
 
-    ext4 and those of macOS and Windows find a file in any case. They fold more than letters: ext4
-    and HFS+ pass over characters that have no picture, Windows over dots and spaces at the end.
+    ext4 (in folders that fold case) and the file systems of macOS and Windows find a file by names
+    in any case, and fold more than case: ext4 and HFS+ ignore characters that are invisible,
+    Windows ignores dots and spaces at the end.
     """
     if not name.isascii():
         whole = unicodedata.normalize("NFKD", name.translate(_FILLERS)).casefold()
-        name = "".join(one for one in whole if unicodedata.category(one) not in _PASSED_OVER)
+        name = "".join(char for char in whole if unicodedata.category(char) not in _IGNORED)
     return name.lower().rstrip(". ")
 
 
 def why_never_kept(name: str, *, is_folder: bool = False, within: str = "") -> str:
-    """Return why nothing of this name is kept, nor anything in it; empty where it can be.
+    """Return why a file of this name, or a folder and all in it, is never kept; empty if it may be.
 
-    ``within`` is the name of the folder that it is in.
+    ``within`` is the name of the folder that holds it.
     """
     name = folded(name)
     if is_folder and name in FILES_ALONE:

@@ -1,17 +1,22 @@
-"""The process that continues browsers' connections to servers in a session's network.
+"""The worker process that continues browsers' connections to servers in a session's network.
 
-It enters the session's network, and gives up the rights that this took. From then on a socket that
-it makes reaches the session's loopback, and nothing else. The sockets at which it listens are of
-the user's network: the host made them and sent them.
+It enters the session's network, and gives up the rights that this took. Sockets that it makes from
+then on reach the session's loopback, and nothing else. The sockets that it accepts connections at
+are in the user's network: the host (``ports``) made them and sent them.
 
-A connection begins with the browser's request, of which this process reads the ``Host`` line and
-nothing else. What is for another host is answered here (421), since it is not from a page that the
-user opened: a stranger's page can have a name of its own lead to the loopback (DNS rebinding), and
-Jupyter's pages and cookies are those of the plain ``localhost``. What follows goes through as it
-is, and nothing that a guest writes is read.
+A connection begins with the browser's request, of which this process looks at the lines up to
+``Host``. A request for another host is answered here (421), since it does not come from a page that
+the user opened: a stranger's page can let its own name lead to the loopback (DNS rebinding), and
+pages and cookies of the plain ``localhost`` are Jupyter's. A request for the right host goes
+through unchanged, as does all that follows. Nothing that a guest writes is read.
 
-Nobody is waited for: a request has ``ASKING_SECONDS``, of connections and of those that have yet to
-ask there are so many, and one that has been half closed ends when nothing more comes.
+The states of a connection, each with an end in time::
+
+    asking      --> connecting  --> joined      --> half closed
+    ASKING_         CONNECTING_     no limit        LEFT_SECONDS
+    SECONDS         SECONDS                         without a byte
+
+The number of connections is bounded, and so is that of connections still asking.
 """
 
 from __future__ import annotations
@@ -63,7 +68,10 @@ CLONE_NEWNET: Final = 0x4000_0000
 
 
 def enter(network: int) -> None:
-    """Enter the network of a socket's, and keep no right in it. Raises OSError, LockFailed."""
+    """Enter the network of a socket, and drop all capabilities in it. Raises OSError, LockFailed.
+
+    That takes capabilities in the user namespace which owns the network, so that is entered first.
+    """
     there = fcntl.ioctl(network, SIOCGSKNS)
     owner = fcntl.ioctl(there, NS_GET_USERNS)
     try:
@@ -78,22 +86,25 @@ def enter(network: int) -> None:
         process.drop_capabilities(machine)
 
 
-# --- the first words of a connection --------------------------------------------------------------
+# --- the head of a request ------------------------------------------------------------------------
 
-#: Bytes in which a request has said for whom it is: browsers say so in the second line.
+#: Bytes within which a request must have its ``Host`` line: browsers send that as the second.
 MOST_HEAD: Final = 8 << 10
 _BEGINS: Final = re.compile(rb"[A-Z]{1,20} [!-~]+ HTTP/1\.[01]")
 
 
 def is_for(head: bytes, hosts: tuple[str, ...]) -> bool | None:
-    """Return whether a request is for one of ``hosts``; None while it has yet to say so."""
+    """Return whether a request is for one of ``hosts``; None until it has sent its ``Host`` line.
+
+    ``head`` is what has come so far. Anything that is not HTTP is for none of them.
+    """
     *lines, _ = head.split(b"\r\n")
     if lines and not _BEGINS.fullmatch(lines[0]):
         return False
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
         if not colon:
-            return False  # the end of the head, or no head
+            return False  # the head has ended without Host, or is malformed
         if name.lower() == b"host":
             return value.strip().lower().decode("latin-1") in hosts
     return None if head[:1].isupper() and len(head) < MOST_HEAD else False
@@ -115,30 +126,30 @@ ELSEWHERE: Final = _answer(
 
 
 def nobody_listens(port: int) -> bytes:
-    """Return what a browser is told where no cell listens."""
+    """Return the answer to a browser if no cell listens at the port."""
     text = f"cellblock: nothing listens at port {port} in this session. Run the cell that serves it"
     return _answer("502 Bad Gateway", f"{text}, then reload.")
 
 
 # --- connections ----------------------------------------------------------------------------------
 
-#: Connections of one session; further ones wait until one of these has ended.
+#: Connections of one session. Further ones wait until one of these has ended.
 MAX_CONNECTIONS: Final = 256
-#: Of these, such as have yet to ask: one more, and the oldest of them ends.
+#: Connections that are still asking. Beyond that, the oldest of them is ended for a new one.
 MOST_ASKING: Final = 64
-#: Seconds that a request has to say for whom it is, and a server to take a connection.
+#: Seconds for a request to send its ``Host`` line, and for a server to accept a connection.
 ASKING_SECONDS: Final = 10.0
 CONNECTING_SECONDS: Final = 10.0
-#: Seconds without a byte that a connection has of which one side sends no more.
+#: Seconds without a byte after which a connection ends of which one side has stopped sending.
 LEFT_SECONDS: Final = 60.0
 _LONGEST_WHY: Final = 500
-#: Seconds until connections are taken again where there were no descriptors.
+#: Seconds without accepting connections after accept(2) has failed, for lack of descriptors say.
 REST_SECONDS: Final = 0.1
 
 
 @dataclass(eq=False, slots=True)
 class Served:
-    """A port: the sockets at which browsers connect to it, and for whom they may ask."""
+    """A port, the sockets at which browsers connect to it, and the hosts that they may ask for."""
 
     port: int
     hosts: tuple[str, ...]
@@ -147,46 +158,55 @@ class Served:
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """A browser's connection, ``near``, and its way on: ``far``, once it has asked."""
+    """A browser's connection: ``near`` is the browser's socket, ``far`` the one to the server.
+
+    ``far`` is None while the connection is asking; ``flows`` is empty until it is joined.
+    """
 
     served: Served
     near: socket.socket
-    #: When its time is over; None while both sides may send.
+    #: The monotonic time at which the connection ends if its state is the same; None if joined.
     ends: float | None
     targets: list[str] = field(default_factory=lambda: list(LOOPBACK))
     far: socket.socket | None = None
     flows: tuple[Flow, ...] = ()
-    #: Whether a side sends no more, and the bytes that had been moved when that was looked at.
+    #: Whether a side has stopped sending, and how many bytes had been moved at the last look.
     has_left: bool = False
     moved: int = 0
 
     @property
     def is_asking(self) -> bool:
-        """Whether its request has yet to say for whom it is."""
+        """Whether the request has yet to send its ``Host`` line."""
         return self.far is None
 
 
 class Server:
-    """Serves the ports of one session. ``control`` is the socket to the host.
+    """The server of one session's ports: one thread around an epoll.
 
-    ``enter`` enters the network of a descriptor's: until it has, nothing is served.
+    ``control`` is the socket to the host. ``enter`` enters the network of a descriptor; nothing is
+    served before it has returned.
     """
 
     def __init__(self, control: socket.socket, enter: Callable[[int], None] = enter) -> None:
-        self._control, self._pipes, self._enter_network = control, Pipes(), enter
+        self._control = control
+        self._pipes = Pipes()
+        self._enter_network = enter
         self._has_entered = False
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[ToPorts] = frames.Decoder(ToPorts)
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
-        #: Descriptors that came before their message was complete.
+        #: Descriptors that came before their message was complete, in order.
         self._received: list[int] = []
         self._served: dict[int, Served] = {}
         self._listeners: dict[int, tuple[socket.socket, Served]] = {}
         #: All connections, oldest first.
         self._all: dict[Connection, None] = {}
         self._sockets: Sockets[Connection] = Sockets(self._epoll)
-        self._is_taking, self._rests_until = True, 0.0
+        #: Whether the listeners are in the epoll, and the monotonic time before which they are not,
+        #: after accept(2) has failed.
+        self._is_accepting = True
+        self._rests_until = 0.0
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = min(MAX_CONNECTIONS, max(1, (files - SPARE_FILES) // FILES_EACH))
 
@@ -202,27 +222,28 @@ class Server:
                 elif (connection := self._sockets.owner(fd)) is not None:
                     connection.has_left |= bool(connection.flows and events & select.EPOLLRDHUP)
                     self._serve(connection, events)
-            self._look_at_time()
+            self._apply_time()
             self._sockets.close_forgotten()
 
     # --- time ---------------------------------------------------------------------------------
 
     def _next_look(self) -> float | None:
-        """Return the seconds until something is due that no socket tells."""
+        """Return the seconds until a time is due, None without one: the timeout of the epoll."""
         due = [each.ends for each in self._all if each.ends is not None]
-        due += [self._rests_until] if not self._is_taking and len(self._all) < self._most else []
+        due += [self._rests_until] if not self._is_accepting and len(self._all) < self._most else []
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _look_at_time(self) -> None:
+    def _apply_time(self) -> None:
+        """End connections whose time is over, and accept new ones or not."""
         now = time.monotonic()
         for connection in [each for each in self._all if each.ends is not None]:
             if connection.ends is not None and connection.ends <= now:
                 self._end(connection, reset=True)
-        is_taking = len(self._all) < self._most and now >= self._rests_until
-        if is_taking != self._is_taking:
-            self._is_taking = is_taking
+        is_accepting = len(self._all) < self._most and now >= self._rests_until
+        if is_accepting != self._is_accepting:
+            self._is_accepting = is_accepting
             for fd in self._listeners:
-                if is_taking:
+                if is_accepting:
                     self._epoll.register(fd, select.EPOLLIN)
                 else:
                     self._epoll.unregister(fd)
@@ -230,7 +251,7 @@ class Server:
     # --- the host -----------------------------------------------------------------------------
 
     def _read_control(self) -> bool:
-        """Handle messages of the host; return whether it is still there."""
+        """Handle messages of the host. Return False if it has hung up, or nothing can be served."""
         try:
             data, fds, *_ = socket.recv_fds(self._control, READ_SIZE, 16)
         except OSError:
@@ -273,7 +294,7 @@ class Server:
         for listener in listeners:
             listener.setblocking(False)
             self._listeners[listener.fileno()] = listener, served
-            if self._is_taking:
+            if self._is_accepting:
                 self._epoll.register(listener, select.EPOLLIN)
 
     def _shut(self, port: int) -> None:
@@ -281,7 +302,7 @@ class Server:
         if served is None:
             return
         for listener in served.listeners:
-            if self._is_taking:
+            if self._is_accepting:
                 self._epoll.unregister(listener)
             del self._listeners[listener.fileno()]
             self._sockets.close_later(listener)
@@ -293,12 +314,12 @@ class Server:
     def _accept(self, fd: int) -> None:
         listener, served = self._listeners[fd]
         if len(self._all) >= self._most:
-            return  # looked at again at the end of this round
+            return  # _apply_time stops accepting at the end of this round
         try:
             near, _ = listener.accept()
         except BlockingIOError:
             return
-        except OSError:  # there are no descriptors, or who came has gone
+        except OSError:  # there are no descriptors, or the browser has gone
             self._rests_until = time.monotonic() + REST_SECONDS
             return
         near.setblocking(False)
@@ -310,7 +331,8 @@ class Server:
             self._end(asking[0], reset=True)
         connection = Connection(served, near, time.monotonic() + ASKING_SECONDS)
         self._all[connection] = None
-        # At edges: what is looked at is not taken, and would be told of again.
+        # Edge-triggered: _look_at_request peeks at the data and leaves it in the socket, so a
+        # level-triggered event would come again at once.
         events = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
         self._sockets.add(near, connection, events)
 
@@ -326,22 +348,23 @@ class Server:
             self._wait_for_more(connection)
 
     def _look_at_request(self, connection: Connection, events: int) -> None:
+        """Connect to the server if the request is for the right host, or answer it here."""
         try:
             head = connection.near.recv(MOST_HEAD, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
             head = b""
-        good = is_for(head, connection.served.hosts)
-        if good:
+        is_ours = is_for(head, connection.served.hosts)
+        if is_ours:
             self._try_next(connection)
-        elif good is not None:
+        elif is_ours is not None:
             self._end_with(connection, ELSEWHERE)
         elif events & select.EPOLLRDHUP:
             self._end(connection)
 
     def _try_next(self, connection: Connection) -> None:
-        """Connect to the session's loopback, by the next of its addresses."""
+        """Connect to the next address of the session's loopback, or answer that nobody listens."""
         self._forget_far(connection)
         while connection.targets:
             target = connection.targets.pop(0)
@@ -363,6 +386,7 @@ class Server:
         self._end_with(connection, nobody_listens(connection.served.port))
 
     def _go_on_connecting(self, connection: Connection, events: int) -> None:
+        """Join both sockets if the server has accepted, or try the next address."""
         far = connection.far
         if far is None:
             return
@@ -375,32 +399,35 @@ class Server:
             self._end(connection, reset=True)  # the browser has gone
 
     def _wait_for_more(self, connection: Connection) -> None:
+        """Wait for the events that move more bytes of a joined connection, or end it."""
         up, down = connection.flows
         if up.is_done and down.is_done:
             self._end(connection)
             return
         for out, back in ((up, down), (down, up)):
-            wanted = select.EPOLLIN | select.EPOLLPRI if out.reads else 0
-            wanted |= select.EPOLLOUT if back.held else 0
-            # That a side has left is to be known also while nothing more is read of it.
-            wanted |= 0 if connection.has_left else select.EPOLLRDHUP
-            self._sockets.wait(out.source, wanted, without_hang_up=True)
+            # At each socket: more to read for one direction, or room to write for the other.
+            events = select.EPOLLIN | select.EPOLLPRI if out.reads else 0
+            events |= select.EPOLLOUT if back.held else 0
+            # A side may stop sending while nothing is read from it.
+            events |= 0 if connection.has_left else select.EPOLLRDHUP
+            self._sockets.wait(out.source, events, without_hang_up=True)
         moved = up.moved + down.moved
         if connection.has_left and (connection.ends is None or moved != connection.moved):
             connection.ends = time.monotonic() + LEFT_SECONDS
         connection.moved = moved
 
     def _end_with(self, connection: Connection, answer: bytes) -> None:
-        """Answer a browser in the place of a server, and end its connection."""
+        """Answer a browser in the server's place, and end its connection."""
         near = connection.near
         with contextlib.suppress(OSError):
-            near.recv(READ_SIZE)  # what is not read resets the connection, and the answer with it
+            # Closing a socket with unread data resets the connection, and the answer is lost.
+            near.recv(READ_SIZE)
             near.send(answer)
             near.shutdown(socket.SHUT_WR)
         self._end(connection)
 
     def _end(self, connection: Connection, *, reset: bool = False) -> None:
-        """End a connection; with ``reset`` both sides hear that it is broken."""
+        """End a connection. With ``reset``, both sides get an error rather than an orderly end."""
         for flow in connection.flows:
             flow.close()
         self._forget_far(connection, reset=reset)
@@ -424,7 +451,8 @@ def main(fd: int, host: int) -> None:
 
     def enter_for_good(network: int) -> None:
         enter(network)
-        # Other rights may have taken both of these away (prctl(2)).
+        # A change of credentials clears the signal at the parent's end, and may make the process
+        # dumpable again (prctl(2)).
         end_with_host(host)
         protect_host()
 

@@ -1,16 +1,22 @@
-"""Ports to the user, the host's end: servers of cells, at addresses on the user's loopback.
+"""Ports, the host's end: opens servers of cells at addresses on the user's loopback.
 
-A session with ``ports`` has a network of its own (``guest.confine.own_network``). The host listens
-on the user's loopback for each port, and hands these sockets to a process of its own
-(``port_relay``), which has entered the session's network and connects to its loopback. That process
-is in no other network, so nothing that a guest does leads it to the user's loopback. Guests have no
-line to it but the connections that it makes.
+A session with ``ports`` has a network of its own (``guest.confine.own_network``). For each port
+the host listens on the user's loopback, and hands these sockets to a worker process
+(``port_relay``) that has entered the session's network and connects to its loopback::
 
-Each port has a name of its own, made at random: ``http://NAME.localhost:PORT/``. Browsers take all
-of ``localhost`` for this machine (RFC 6761). By the name a page has an origin and cookies to
-itself; and since nobody can guess it, a request that says another is not the user's.
+    browser --> user's loopback     session's loopback <-- server in a cell
+                      |                      ^
+                  host listens          worker connects
+                      +---- sockets -->------+
 
-Who listens in the session's network the OS kernel tells (sock_diag(7)), not a guest.
+The worker is in no other network, so no guest can lead it to the user's loopback. Guests can reach
+it only by the connections that it makes.
+
+Each port has a random name: ``http://NAME.localhost:PORT/``. Browsers resolve all names below
+``localhost`` to this machine (RFC 6761). The name gives a page an origin and cookies of its own;
+and since nobody can guess it, a request with another name does not come from the user.
+
+The OS kernel says which ports cells listen at (sock_diag(7)), not a guest.
 """
 
 from __future__ import annotations
@@ -36,18 +42,18 @@ if TYPE_CHECKING:
     Listed = tuple[int, ...] | Literal["any"]
 
 
-# --- messages between host and process, over a socket of their own --------------------------------
+# --- messages between host and worker, over a socket of their own ---------------------------------
 
 
 class Enter(Message, frozen=True, kw_only=True):
-    """Enter the network of the socket that travels with this frame. First of all."""
+    """The first message: enter the network of the socket that travels with this frame."""
 
 
 class Open(Message, frozen=True, kw_only=True):
-    """Continue what comes to sockets to a port of the session's loopback.
+    """Continue connections that come to some sockets to a port of the session's loopback.
 
-    The sockets, ``listeners`` of them, travel with this frame. A request is continued that says it
-    is for one of ``hosts``.
+    The sockets, ``listeners`` of them, travel with this frame. Only requests whose ``Host`` is one
+    of ``hosts`` are continued.
     """
 
     port: int
@@ -56,13 +62,13 @@ class Open(Message, frozen=True, kw_only=True):
 
 
 class Shut(Message, frozen=True, kw_only=True):
-    """End what there is of a port, connections too."""
+    """Stop serving a port, and end its connections."""
 
     port: int
 
 
 class NotEntered(Message, frozen=True, kw_only=True):
-    """The network could not be entered: ``why`` says so to the user."""
+    """The worker could not enter the network. ``why`` is a text for the user."""
 
     why: str
 
@@ -73,18 +79,18 @@ FromPorts = NotEntered
 
 # --- who listens ----------------------------------------------------------------------------------
 
-# <linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>: nlmsghdr, inet_diag_req_v2,
-# inet_diag_msg; and states of TCP, of which this is a bit
+# <linux/netlink.h>, <linux/sock_diag.h>, <linux/inet_diag.h>: struct nlmsghdr, inet_diag_req_v2,
+# inet_diag_msg; LISTENING is a bit in the set of TCP states to report.
 _HEADER: Final = struct.Struct("=IHHII")
 _REQUEST: Final = struct.Struct("=BBBxI48x")
-_FOUND: Final = struct.Struct("=BBBB2s2s16s")
+_ENTRY: Final = struct.Struct("=BBBB2s2s16s")
 SOCK_DIAG_BY_FAMILY: Final = 20
 NLM_F_REQUEST_DUMP: Final = 0x301
 NLMSG_ERROR: Final = 2
 NLMSG_DONE: Final = 3
 LISTENING: Final = 1 << 10
 _READ_SIZE: Final = 1 << 16
-#: Reads of one answer: a guest may have thousands of sockets.
+#: Reads of one answer: a bound, since a guest may have thousands of sockets.
 _MOST_READS: Final = 64
 _ANY_AND_LOOPBACK: Final = {
     socket.AF_INET: tuple(socket.inet_aton(each) for each in ("0.0.0.0", "127.0.0.1")),  # noqa: S104 - not bound to
@@ -96,9 +102,10 @@ _ANY_AND_LOOPBACK: Final = {
 
 
 def listening_ports(diagnosing: socket.socket) -> set[int]:
-    """Return the TCP ports at which somebody listens on a network's loopback.
+    """Return the TCP ports of a network's loopback that have a listener.
 
-    ``diagnosing`` is a socket of that network (``own_network.diagnosing_socket``). Raises OSError.
+    ``diagnosing`` is a netlink socket in that network (``own_network.diagnosing_socket``). Raises
+    OSError.
     """
     return {
         port
@@ -109,7 +116,7 @@ def listening_ports(diagnosing: socket.socket) -> set[int]:
 
 
 def _listeners(diagnosing: socket.socket, family: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the address, 16 bytes, and the port of each socket of a family that listens."""
+    """Yield the address, in 16 bytes, and the port of each listening socket of a family."""
     request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, LISTENING)
     size = _HEADER.size + len(request)
     diagnosing.send(_HEADER.pack(size, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST_DUMP, 0, 0) + request)
@@ -119,7 +126,7 @@ def _listeners(diagnosing: socket.socket, family: int) -> Iterator[tuple[bytes, 
             size, kind, *_ = _HEADER.unpack_from(data)
             if kind in (NLMSG_DONE, NLMSG_ERROR):
                 return
-            *_, port, _, address = _FOUND.unpack_from(data, _HEADER.size)
+            *_, port, _, address = _ENTRY.unpack_from(data, _HEADER.size)
             yield address, int.from_bytes(port, "big")
             data = data[max(size + 3 & ~3, _HEADER.size) :]
     raise OSError(errno.EMSGSIZE, "cells have too many sockets that listen")
@@ -129,16 +136,16 @@ def _listeners(diagnosing: socket.socket, family: int) -> Iterator[tuple[bytes, 
 
 #: Bytes of the random part of a name.
 _NAME_BYTES: Final = 8
-#: Connections that wait to be taken.
+#: Connections that wait to be accepted.
 _BACKLOG: Final = 64
-#: Numbers that are tried until one is free by both addresses.
+#: Port numbers that are tried until one is free for IPv4 and IPv6.
 _TRIES: Final = 20
-#: Where this machine has no IPv6.
+#: Errors of a machine without IPv6.
 _NO_IPV6: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 class PortState(NamedTuple):
-    """A port of the session's: the address to open it at, and whether somebody listens there."""
+    """A port of the session: the address to open it at, and whether a cell listens there."""
 
     number: int
     url: str
@@ -147,7 +154,7 @@ class PortState(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class OpenPort:
-    """A port that the host listens for: ``number`` is the cells', ``there`` the host's."""
+    """A port that the host listens for: ``number`` is the cells' port, ``there`` the host's."""
 
     number: int
     there: int
@@ -156,7 +163,7 @@ class OpenPort:
 
     @property
     def host(self) -> str:
-        """Return what a browser says that it is for, and nobody else can."""
+        """Return the ``Host`` of the user's requests, which nobody else can guess."""
         return f"{self.name}:{self.there}"
 
     @property
@@ -165,29 +172,31 @@ class OpenPort:
         return f"http://{self.host}/"
 
     def close(self) -> None:
-        """Have nobody connect any more, whoever else holds the sockets."""
+        """Stop listening, also for the worker that holds the same sockets."""
         for listener in self.listeners:
             with listener, contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
 
 
 def open_port(number: int) -> OpenPort:
-    """Listen on the user's loopback for a port of cells, by its number where that is free.
+    """Listen on the user's loopback for a port of cells, with the same number if that is free.
 
-    By IPv6 too, where there is that: a browser may try it first, and another user of this machine
-    must not have the same number there. Raises OSError.
+    Listen by IPv6, too, if the machine has it: a browser may try that first, and no other user of
+    this machine may get the same number there. Raises OSError.
     """
-    for wanted in (number, *[0] * _TRIES):
+    for requested in (number, *[0] * _TRIES):  # for 0, the OS kernel chooses
         try:
-            return OpenPort(number, *_listen(wanted))
+            return OpenPort(number, *_listen(requested))
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def _listen(wanted: int) -> tuple[int, list[socket.socket]]:
-    listeners, there = list[socket.socket](), wanted
+def _listen(requested: int) -> tuple[int, list[socket.socket]]:
+    """Listen at a port of the loopback, any for 0; return its number and a socket per family."""
+    listeners = list[socket.socket]()
+    there = requested
     with contextlib.ExitStack() as opened:
         for family, address in zip((socket.AF_INET, socket.AF_INET6), LOOPBACK, strict=True):
             try:
@@ -207,22 +216,23 @@ def _listen(wanted: int) -> tuple[int, list[socket.socket]]:
 
 # --- a session's ports ----------------------------------------------------------------------------
 
-#: The lowest port that cells listen at: they have no right to those below.
+#: The lowest port that cells can listen at: those below need a capability.
 _LEAST: Final = 1_024
-#: The first of those that Linux gives to who asks for any (ip_local_port_range).
+#: The first port that Linux gives to programs that ask for any (ip_local_port_range).
 _EPHEMERAL: Final = 32_768
-#: Seconds that the OS kernel has to say who listens.
+#: Seconds that the OS kernel has to say which ports have listeners.
 _PATIENCE: Final = 1.0
-#: Processes in a row that may end before anything is served again.
+#: Workers in a row that may be lost before the ports are given up.
 MAX_FAILED_STARTS: Final = 3
 
 
 class Ports:
     """The ports of a session: those that its policy lists, or any that cells listen at.
 
-    A sandbox and its forks are in one network, and have one of these: the last of them to leave
-    closes it. ``tell`` says to the user why nothing can be opened. ``taken`` are the ports at which
-    somebody else listens in the session's network: listed hosts.
+    A sandbox and its forks are in one network and share a Ports; the last of them to leave closes
+    it. ``hosts`` are further values of ``Host`` that are served. ``taken`` are ports of the
+    session's network at which its listed hosts are, and no cell can listen. ``tell`` shows the
+    user why a port can't be opened.
     """
 
     def __init__(
@@ -233,41 +243,48 @@ class Ports:
         taken: frozenset[int] = frozenset(),
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._reactor, self._tell = reactor, tell
-        self._listed, self._hosts, self._taken = listed, hosts, taken
+        self._reactor = reactor
+        self._tell = tell
+        self._listed = listed
+        self._hosts = hosts
+        self._taken = taken
         self._users = 1
         self._open: dict[int, OpenPort] = {}
-        #: Tells who listens in the network that is served, and stands for it.
+        #: A netlink socket in the network that is served: it says which ports have listeners, and
+        #: the worker enters its network.
         self._network: socket.socket | None = None
         self._worker: Worker[FromPorts] | None = None
         self._failed_starts = 0
-        #: Ports that somebody listened at when that was asked last.
+        #: The ports that had listeners at the last call of news().
         self._known: frozenset[int] = frozenset()
 
     def join(self) -> Ports:
-        """Return it for one session more."""
+        """Count one more session, and return self."""
         self._users += 1
         return self
 
     def leave(self) -> None:
-        """Let go of it; the last session's ports are closed, and all connections end."""
+        """Count one session less. The last one closes all ports, and ends all connections."""
         self._users -= 1
         if not self._users:
             self.narrow_to(())
 
     @property
     def is_shared(self) -> bool:
-        """Whether several sessions have it."""
+        """Whether several sessions share these ports."""
         return self._users > 1
 
     def serves(self, network: int | None) -> bool:
-        """Whether it serves the network of a zygote's socket."""
+        """Return whether the network of this socket, a zygote's, is the one that is served."""
         if network is None or self._network is None:
             return network is None and self._network is None
         return os.path.sameopenfile(network, self._network.fileno())
 
     def serve(self, network: int | None) -> None:
-        """Serve a zygote's network, and no other; addresses stay as they are."""
+        """Serve the network of a zygote, which sent this socket, and no longer another.
+
+        The addresses of open ports stay the same.
+        """
         if not self._listed or self.serves(network):
             return
         self._leave_network()
@@ -282,7 +299,7 @@ class Ports:
                 self._open_one(number)
 
     def narrow_to(self, listed: Listed, hosts: tuple[str, ...] = ()) -> None:
-        """Serve fewer ports, or for fewer hosts; connections to others end."""
+        """Serve fewer ports, or for fewer hosts. Connections to others end."""
         if (listed, hosts) == (self._listed, self._hosts):
             return
         for number in list(self._open):
@@ -297,74 +314,77 @@ class Ports:
                 self._open_one(number)
 
     def state(self) -> tuple[PortState, ...]:
-        """Return the ports that are open now. Of any, those are opened that somebody listens at."""
-        there = self._look()
+        """Return the ports that are open now, after opening new ones if the policy allows any."""
+        listening = self._refresh()
         return tuple(
-            PortState(number, one.url, number in there)
-            for number, one in sorted(self._open.items())
+            PortState(number, port.url, number in listening)
+            for number, port in sorted(self._open.items())
         )
 
     def news(self) -> tuple[PortState, ...]:
-        """Return the ports at which somebody has begun to listen since this was asked last.
+        """Return the ports at which cells have begun to listen since the last call.
 
-        One that the policy does not list has no address. Of those that programs are given when they
-        ask for any port (ip(7)) nothing is said: they are no servers for people. ``MAX_PORTS`` are
-        returned at most, as a cell may listen at thousands.
+        A port that the policy does not list has no address. Ephemeral ports, which programs get if
+        they ask for any (ip(7)), are left out unless they are open: they are not servers for
+        people. At most ``MAX_PORTS`` are returned, as a cell may listen at thousands.
         """
         now = {
             number: self._open[number].url if number in self._open else ""
-            for number in self._look()
+            for number in self._refresh()
             if number in self._open or (self._listed != "any" and _LEAST <= number < _EPHEMERAL)
         }
         known, self._known = self._known, frozenset(now)
         new = sorted(now.keys() - known)[:MAX_PORTS]
         return tuple(PortState(number, now[number], listens=True) for number in new)
 
-    def _look(self) -> set[int]:
-        """Return at which ports somebody listens, and open those that may be and are not."""
+    def _refresh(self) -> set[int]:
+        """Return the ports that cells listen at. If the policy allows any, open new ones.
+
+        Beyond ``MAX_PORTS``, a new port takes the place of one that nothing listens at any more.
+        """
         if self._network is None:
             return set()
         try:
-            found = listening_ports(self._network) - self._taken
+            listening = listening_ports(self._network) - self._taken
         except OSError:
             return set()
         if self._listed == "any":
-            wanted = sorted(number for number in found - self._open.keys() if number >= _LEAST)
-            for number in wanted:
+            new = sorted(number for number in listening - self._open.keys() if number >= _LEAST)
+            for number in new:
                 if len(self._open) >= MAX_PORTS:
-                    gone = next((each for each in self._open if each not in found), None)
-                    if gone is None:
+                    unused = next((port for port in self._open if port not in listening), None)
+                    if unused is None:
                         break
-                    self._close_one(gone)
+                    self._close_one(unused)
                 self._open_one(number)
-        return found
+        return listening
 
     def _open_one(self, number: int) -> None:
         if number in self._open or number in self._taken:
             return
         try:
-            one = self._open[number] = open_port(number)
+            port = self._open[number] = open_port(number)
         except OSError as error:
             self._tell(f"port {number} can't be opened for you: {error.strerror}")
             return
-        self._give(one)
+        self._give(port)
 
     def _close_one(self, number: int) -> None:
         self._open.pop(number).close()
         if self._worker is not None:
             self._worker.send(Shut(port=number))
 
-    def _give(self, one: OpenPort) -> None:
-        """Have the process take what comes to a port's sockets."""
+    def _give(self, port: OpenPort) -> None:
+        """Give a port's sockets to the worker, which accepts connections from then on."""
         if self._worker is None:
             return
-        hosts = (one.host, *self._hosts)
-        message = Open(port=one.number, listeners=len(one.listeners), hosts=hosts)
-        with contextlib.suppress(OSError):  # it has gone, and we shall hear that
-            self._worker.send_with(message, [each.fileno() for each in one.listeners])
+        hosts = (port.host, *self._hosts)
+        message = Open(port=port.number, listeners=len(port.listeners), hosts=hosts)
+        with contextlib.suppress(OSError):  # the worker has gone: _on_lost comes next
+            self._worker.send_with(message, [each.fileno() for each in port.listeners])
 
     def _begin(self) -> None:
-        """Have a process enter the network, and serve what is open."""
+        """Start a worker that enters the network and serves the open ports."""
         if self._network is None:
             return
         try:
@@ -374,13 +394,14 @@ class Ports:
         except OSError as error:
             self._give_up(str(error.strerror))
             return
-        for one in self._open.values():
-            self._give(one)
+        for port in self._open.values():
+            self._give(port)
 
     def _on_message(self, message: FromPorts) -> None:
         self._give_up(message.why)
 
     def _on_lost(self, why: str) -> None:
+        """Replace a worker that has ended, up to a number of times."""
         self._worker = None
         self._failed_starts += 1
         if self._failed_starts < MAX_FAILED_STARTS:
@@ -389,13 +410,13 @@ class Ports:
             self._give_up(why)
 
     def _give_up(self, why: str) -> None:
-        """Close everything: an address that nobody serves is nobody's to have."""
+        """Close all ports, so that no address stays that nobody serves, and tell the user why."""
         self._leave_network()
         self._close_all()
         self._tell(f"ports can't be opened for you: {why}")
 
     def _leave_network(self) -> None:
-        """End the process and all connections; a network that comes has the same addresses."""
+        """End the worker and all connections. Open ports stay, for the network that comes next."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()

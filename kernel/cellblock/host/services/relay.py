@@ -1,15 +1,20 @@
-"""The relay: both ends of the process that takes guests' connections to listed hosts further.
+"""The relay: the process that continues guests' connections to listed hosts, and the host's end.
 
-In a session's own network each listed host is an address at which a socket listens
-(``guest.confine.own_network``). The zygote sends these sockets, and the relay accepts what comes
-there. Which host is meant is the socket that a connection came to: nothing is read that a guest
-wrote. The relay looks the host's name up, judges what it finds (``addresses``), connects to that
-very address, and copies bytes both ways until both sides have ended.
+In a session's own network each listed host is a *neighbour*: an address at which a socket listens
+(``guest.confine.own_network``). The zygote sends these sockets to the host, and the host sends them
+to the relay, which accepts the connections. The socket that a connection came to says which host is
+meant, so nothing that a guest wrote is read. The relay looks the host's name up, judges the
+addresses (``addresses``), connects to one of those very addresses, and copies bytes both ways until
+both sides have ended::
 
-A guest that does not read costs its own connection. One that opens many waits. A connection that
-can't be made is reset, and the host tells the user why. The process ends with the host.
+    guest --> listening socket --> look-up --> judge --> connect --> copy
+              (its network)        in a thread  refused: reset, and the user is told why
 
-The host's end (``Relay``) starts the process, gives it the sockets of each zygote, and counts.
+A guest that does not read holds up its own connection only. One that opens many waits for its turn
+(``Pace``, ``MAX_CONNECTIONS``). The process ends with the host.
+
+The host's end (``Relay``) starts the process, gives it the sockets of each zygote, counts the
+connections for the audit log, and tells the user about hosts that were not reached.
 """
 
 from __future__ import annotations
@@ -55,25 +60,25 @@ if TYPE_CHECKING:
 
 
 class Entries(Message, frozen=True, kw_only=True):
-    """What the policy lists: first of all, and whenever it lists less."""
+    """The hosts that the policy lists: the first message, and sent again when it lists fewer."""
 
     entries: tuple[str, ...]
 
 
 class Listener(Message, frozen=True, kw_only=True):
-    """Take what comes to a socket, which travels with this frame, to this neighbour."""
+    """Continue connections at the socket that travels with this frame to this neighbour's host."""
 
     neighbour: Neighbour
 
 
 class Came(Message, frozen=True, kw_only=True):
-    """Guests have connected. Sent before the first of these connections is taken."""
+    """A guest has connected. Sent before the connection is accepted, so that ``came`` sees it."""
 
 
 class Judged(Message, frozen=True, kw_only=True):
-    """A guest's connection goes to an address, or may not: ``why`` says so to the user.
+    """The relay connects to an address for a guest, or refuses to: then ``why`` is for the user.
 
-    ``name`` is the listed name that led there.
+    ``name`` is the listed name that was looked up, empty for a listed address.
     """
 
     verdict: Literal["reached", "refused"]
@@ -83,13 +88,13 @@ class Judged(Message, frozen=True, kw_only=True):
     why: str = ""
 
     def __str__(self) -> str:
-        """Return the address as records have it: ``93.184.216.34:443 (example.org)``."""
+        """Return the address as audit records show it: ``93.184.216.34:443 (example.org)``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port} ({self.name})" if self.name else f"{host}:{self.port}"
 
 
 class Failed(Message, frozen=True, kw_only=True):
-    """Nobody answers where a listed host is: ``why`` says so to the user."""
+    """A listed host could not be reached. ``why`` is a text for the user."""
 
     why: str
 
@@ -100,19 +105,19 @@ FromRelay = Came | Judged | Failed
 
 # --- the host's end ---------------------------------------------------------------------------
 
-#: Relays in a row that may end before one has served.
+#: Relay processes in a row that may be lost before one has sent a message.
 MAX_FAILED_STARTS: Final = 3
-#: Addresses of each verdict that are counted by themselves.
+#: Addresses of each verdict that have a count of their own.
 MAX_COUNTED: Final = 50
-#: Hosts of one cell that the user is told about.
+#: Failures that the user is told about after one cell.
 MAX_TOLD: Final = 5
 
 
 @dataclass(slots=True)
 class RelayCounts:
-    """How often guests connected to an address since the last report; ``others`` in all.
+    """Connections since the last report, by address; ``others`` counts those to further ones.
 
-    ``shared``: guests of several sessions did, which have one network.
+    ``shared``: several sessions had the network, so the guests of any may have connected.
     """
 
     reached: Counter[str] = field(default_factory=Counter)
@@ -124,7 +129,7 @@ class RelayCounts:
         return bool(self.reached or self.refused or self.others)
 
     def add(self, message: Judged) -> None:
-        """Count a connection."""
+        """Count a connection that was reached or refused."""
         counts = self.reached if message.verdict == "reached" else self.refused
         address = str(message)
         if address in counts or len(counts) < MAX_COUNTED:
@@ -135,20 +140,22 @@ class RelayCounts:
 
 @dataclass(eq=False, slots=True)
 class RelayUser:
-    """A session that has a relay: ``report`` gets what was connected to, ``tell`` what is said."""
+    """A session that uses a relay: ``report`` gets its counts, ``tell`` shows the user a text."""
 
     report: Callable[[RelayCounts], None] = lambda _counts: None
     tell: Callable[[str], None] = lambda _text: None
-    #: Since its last report, and since it was told last.
+    #: Connections since the last report.
     counts: RelayCounts = field(default_factory=RelayCounts)
+    #: Failures to tell the user about, in order.
     told: dict[str, None] = field(default_factory=dict)
 
 
 class Relay:
-    """A relay for what a policy lists, as long as that is something; replaced if it ends.
+    """The host's end of a relay process, which runs while the policy lists a host.
 
-    A sandbox and its forks have guests of one zygote, in one network, and one relay: the last of
-    them to leave ends it. Whose guest connects nobody knows then, so each is told of all.
+    A process that is lost is replaced. A sandbox and its forks have one zygote, one network and one
+    relay, which the last of them to leave ends. Nobody knows then whose guest connects, so each
+    session gets all counts and failures.
     """
 
     def __init__(
@@ -162,36 +169,38 @@ class Relay:
         self._worker: Worker[FromRelay] | None = None
         self._failed_starts = self._came = 0
         self._users = [user or RelayUser()]
-        #: Whose sockets they are, and our own descriptors of these.
+        #: The sockets of the zygote that is served, as ``serve`` got them, and the host's own
+        #: descriptors of those whose hosts are listed.
         self._source: Mapping[Neighbour, int] | None = None
         self._listeners: dict[Neighbour, socket.socket] = {}
         if entries:
             self._entries = entries
-            with contextlib.suppress(OSError):  # tried again when there is a zygote
+            # Started early, so that a session need not wait; tried again by serve().
+            with contextlib.suppress(OSError):
                 self._running()
 
     @property
     def is_shared(self) -> bool:
-        """Whether several sessions have it."""
+        """Whether several sessions share the relay."""
         return len(self._users) > 1
 
     def join(self, user: RelayUser) -> Relay:
-        """Return it for one session more."""
+        """Add a session, and return self."""
         self._users.append(user)
         return self
 
     def leave(self, user: RelayUser) -> None:
-        """Let go of it; of the last session's all connections end."""
+        """Remove a session. The last one ends the process and all connections."""
         if len(self._users) == 1:
             self.close()
         self._users.remove(user)
 
     def serves(self, listeners: Mapping[Neighbour, int]) -> bool:
-        """Whether it takes connections that come to a zygote's sockets."""
+        """Return whether the sockets of this zygote are the ones that are served."""
         return listeners is self._source
 
     def serve(self, listeners: Mapping[Neighbour, int]) -> None:
-        """Take connections of a zygote's guests, and no other's; ``listeners`` are its own."""
+        """Serve the sockets of a zygote, and no longer those of another."""
         if not self._entries or self.serves(listeners):
             return
         self._end_worker()
@@ -203,7 +212,7 @@ class Relay:
         self._give_listeners()
 
     def narrow_to(self, entries: tuple[str, ...]) -> None:
-        """Have less be listed: what is not any more is reached no more, and is hung up on."""
+        """Serve fewer hosts. Connections to the others are reset, and new ones fail."""
         if entries == self._entries:
             return
         for user in self._users:
@@ -219,49 +228,52 @@ class Relay:
 
     @property
     def has_hosts(self) -> bool:
-        """Whether any host is reached."""
+        """Whether a zygote is served, and any of its hosts is still listed."""
         return bool(self._listeners)
 
     def came(self) -> int:
-        """Return a number that is another one if guests have connected since the last question."""
+        """Return a number that differs from the last call's if guests have connected meanwhile."""
         poll = select.poll()
         for listener in self._listeners.values():
             poll.register(listener, select.POLLIN)
-        # In this order: what does not wait there any more was told of before it was taken.
+        # In this order: the relay sends Came before it accepts, so a connection that the poll no
+        # longer sees has its message in the socket that is read after it.
         waits = bool(poll.poll(0))
         self._read()
         return self._came + waits
 
     def account(self, user: RelayUser) -> None:
-        """Report what guests connected to since the last report: all that an ended cell did."""
+        """Report the connections since the last report. Called when a cell has ended."""
         self._read()
         counts, user.counts = user.counts, RelayCounts()
         user.report(counts)
 
     def say(self, user: RelayUser) -> None:
-        """Tell a session which listed hosts were not reached since the last call, and why."""
+        """Tell a session which hosts were not reached since the last call, and why."""
         self._read()
-        told = list(user.told)
+        failures = list(user.told)
         user.told.clear()
         by = "a sandbox and its forks" if self.is_shared else ""
-        for text in told:
+        for text in failures:
             user.tell(f"{by} can't reach {text}".lstrip())
 
     def close(self) -> None:
-        """End the relay, and all connections."""
+        """End the process, and all connections."""
         self.narrow_to(())
 
     def _end_worker(self) -> None:
+        """End the process if it has served a zygote or nothing is listed, and close the sockets."""
         worker, self._worker, self._source = self._worker, None, None
         if worker is not None and (self._listeners or not self._entries):
             worker.kill()
         else:
-            self._worker = worker  # it has served nobody yet
+            self._worker = worker  # it has served nobody yet, so the next zygote can have it
         for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()
 
     def _running(self) -> Worker[FromRelay]:
+        """Return the process, started if there is none. Raises OSError."""
         if self._worker is None:
             self._worker = Worker(
                 self._reactor, __name__, FromRelay, self._on_message, self._on_lost
@@ -270,7 +282,7 @@ class Relay:
         return self._worker
 
     def _give_listeners(self) -> None:
-        """Have a relay take what comes. Where there can be none, nobody waits for it."""
+        """Give the sockets to the process, or close them if none can be started: no guest waits."""
         try:
             worker = self._running()
             for neighbour, listener in self._listeners.items():
@@ -286,6 +298,7 @@ class Relay:
         self._listeners.clear()
 
     def _read(self) -> None:
+        """Handle the messages that the process has sent until now."""
         if self._worker is not None:
             self._worker.read_rest()
 
@@ -302,7 +315,7 @@ class Relay:
                 user.counts.shared = user.counts.shared or self.is_shared
 
     def _on_lost(self, _why: str) -> None:
-        """Have another relay take what comes; connections that there were have ended."""
+        """Start another process, a few times at most. All connections of the last have ended."""
         self._worker = None
         self._failed_starts += 1
         if self._failed_starts < MAX_FAILED_STARTS:
@@ -312,28 +325,28 @@ class Relay:
 
 
 def _stop(listener: socket.socket) -> None:
-    """Have nobody connect to a socket any more, whoever else holds it."""
+    """Stop listening at a socket, also for other processes that hold it, and close it."""
     with listener, contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)
 
 
 # --- the process: names -----------------------------------------------------------------------
 
-#: Names that are looked up at once.
+#: Names that are looked up at the same time.
 MAX_LOOK_UPS: Final = 8
-#: Seconds for which an answer is used again.
+#: Seconds for which the result of a look-up is used again.
 CACHE_SECONDS: Final = 5.0
 
 
 def look_up(name: str) -> list[str]:
-    """Return the addresses of a name, as this machine's resolver has them. Raises gaierror."""
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    """Return the addresses of a name from this machine's resolver. Raises gaierror."""
+    answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a name is, or ``why`` it is nowhere."""
+    """The result of a look-up: the addresses of a name, or ``why`` it has none."""
 
     name: str
     addresses: tuple[str, ...] = ()
@@ -341,90 +354,97 @@ class Found:
 
 
 class Names:
-    """Looks listed names up, in threads, since getaddrinfo(3) blocks.
+    """The look-ups of listed names, each in a thread, since getaddrinfo(3) blocks.
 
-    However often guests ask, a name is looked up once at a time, and once in ``CACHE_SECONDS``. A
-    byte comes through the pipe ``woken`` when ``found`` has something.
+    However often guests connect, a name has one look-up at a time, and one in ``CACHE_SECONDS``.
+    The server waits for a byte at the pipe ``woken``, then calls ``found``.
     """
 
     def __init__(self, look_up: LookUp) -> None:
-        self._look_up, self._room = look_up, Semaphore(MAX_LOOK_UPS)
+        self._look_up = look_up
+        self._room = Semaphore(MAX_LOOK_UPS)
+        #: The last result for each name, and its monotonic time.
         self._known: dict[str, tuple[float, Found]] = {}
-        self._asked: set[str] = set()
+        #: Names that are being looked up.
+        self._pending: set[str] = set()
         self._answers = queue.SimpleQueue[Found]()
         self.woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def ask(self, name: str) -> Found | None:
-        """Return where a name is if that is known; else have it looked up."""
+        """Return the result for a name if it is known; otherwise look it up and return None."""
         when, found = self._known.get(name, (-CACHE_SECONDS, Found(name)))
         if time.monotonic() - when < CACHE_SECONDS:
             return found
-        if name not in self._asked:
-            self._asked.add(name)
+        if name not in self._pending:
+            self._pending.add(name)
             Thread(target=self._find, args=[name], name="look-up", daemon=True).start()
         return None
 
     def found(self) -> list[Found]:
-        """Return what was found since the last call."""
+        """Return the results since the last call."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.woken, 1_024)
-        found = list[Found]()
+        results = list[Found]()
         with contextlib.suppress(queue.Empty):
             while True:
-                found.append(self._answers.get_nowait())
-        for each in found:
+                results.append(self._answers.get_nowait())
+        for each in results:
             self._known[each.name] = time.monotonic(), each
-            self._asked.discard(each.name)
-        return found
+            self._pending.discard(each.name)
+        return results
 
     def _find(self, name: str) -> None:
+        """Look a name up, in a thread of its own."""
         try:
             with self._room:
                 found = Found(name, tuple(self._look_up(name)))
         except socket.gaierror as error:
             found = Found(name, why=str(error.strerror)[:_LONGEST_WHY])
-        except Exception as error:  # whatever it is, the connection has an end
+        except Exception as error:  # without any result, the connection would never end
             found = Found(name, why=type(error).__name__)
         self._answers.put(found)
-        with contextlib.suppress(BlockingIOError):  # full: it will be read
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes the server, too
             os.write(self._wake, b"x")
 
 
 # --- the process: connections -----------------------------------------------------------------
 
 _LONGEST_WHY: Final = 500
-#: Bytes that are on their way in one direction of a connection, in a pipe.
+#: The most bytes in the pipe of one direction of a connection.
 PIPE_BYTES: Final = 256 << 10
 #: F_SETPIPE_SZ (fcntl(2)), SPLICE_F_MOVE and SPLICE_F_NONBLOCK (splice(2)).
 _SET_PIPE_SIZE: Final = 1031
 _SPLICE: Final = 1 | 2
-#: Pipes that are kept for the next use.
+#: Empty pipes that are kept for the next use.
 _MOST_PIPES: Final = 32
-#: Times that a direction is served until the others have their turn.
+#: Times that a flow fills and empties its pipe before other flows have their turn.
 _TURNS: Final = 4
 
 
 class Flow:
-    """One direction: what ``source`` sends goes to ``target``, then that it has ended.
+    """One direction of a connection: passes bytes from ``source`` to ``target``, then the end.
 
-    The bytes go through a pipe, which the OS kernel copies nothing for (splice(2)). There is one
-    only while something is on its way.
+    The bytes go through a pipe, so that they need not be copied to this process and back
+    (splice(2)). A flow has a pipe only while bytes are on their way.
     """
 
     def __init__(self, source: socket.socket, target: socket.socket, pipes: Pipes) -> None:
-        self.source, self.target, self._pipes = source, target, pipes
-        #: Bytes that are in the pipe, and that went in and out until now.
+        self.source = source
+        self.target = target
+        self._pipes = pipes
+        #: Bytes that are in the pipe now, and that have gone in and out of it until now.
         self.held = self.moved = 0
         self._pipe: tuple[int, int] | None = None
+        #: Whether the source has ended, and whether the target knows.
         self._has_ended = self.is_done = False
 
     @property
     def reads(self) -> bool:
-        """Whether it waits for what the source sends."""
+        """Whether the flow waits for bytes from its source."""
         return not self.held and not self._has_ended
 
     def move(self) -> None:
-        """Move what can be moved at once. Raises OSError when either side has gone."""
+        """Move the bytes that can be moved now. Raises OSError if either side has gone."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(_TURNS):
                 if self.reads:
@@ -452,7 +472,7 @@ class Flow:
             self.moved += sent
 
     def close(self) -> None:
-        """Give the pipe back."""
+        """Give the pipe back, if there is one."""
         if self._pipe is not None:
             self._pipes.give_back(self._pipe, is_empty=not self.held)
             self._pipe = None
@@ -466,35 +486,36 @@ def joined(near: socket.socket, far: socket.socket, pipes: Pipes) -> tuple[Flow,
 
 
 def move(flows: Iterable[Flow]) -> bool:
-    """Move what can be moved; return whether there is nobody that has gone."""
+    """Move the bytes that can be moved now; return False if either side has gone."""
     try:
         for flow in flows:
             if not flow.is_done:
                 flow.move()
-    except OSError:  # or there are no pipes
+    except OSError:  # or no pipe can be made
         return False
     return True
 
 
 class Pipes:
-    """Pipes that are empty, for whichever flow needs one."""
+    """A stock of empty pipes, for whichever flow needs one."""
 
     def __init__(self) -> None:
         self._free: list[tuple[int, int]] = []
 
     def take(self) -> tuple[int, int]:
-        """Return a pipe. Raises OSError where there can be none."""
+        """Return an empty pipe. Raises OSError if none can be made."""
         if self._free:
             return self._free.pop()
         import fcntl  # noqa: PLC0415 - there is no relay where there is no such module
 
         pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with contextlib.suppress(OSError):  # this user has many: it is smaller then
+        # Beyond the user's limit on memory for pipes (pipe(7)) it stays smaller.
+        with contextlib.suppress(OSError):
             fcntl.fcntl(pipe[1], _SET_PIPE_SIZE, PIPE_BYTES)
         return pipe
 
     def give_back(self, pipe: tuple[int, int], *, is_empty: bool) -> None:
-        """Keep a pipe for the next flow, or close it."""
+        """Keep an empty pipe for the next flow, or close it."""
         if is_empty and len(self._free) < _MOST_PIPES:
             self._free.append(pipe)
             return
@@ -506,32 +527,37 @@ C = TypeVar("C")
 
 
 class Sockets(Generic[C]):
-    """The sockets of a server's connections: whose each is, and what is waited for at it."""
+    """The sockets of a server's connections: the owner of each, and the events waited for."""
 
     def __init__(self, epoll: select.epoll) -> None:
         self._epoll = epoll
         self._owners: dict[int, C] = {}
         self._waited_for: dict[int, int] = {}
-        #: Sockets of connections that have ended. They are closed when all events are served: else
-        #: an event of one that had the same number would be taken for a new one's.
+        #: Sockets to close when all events of a round are served. If they were closed at once, a
+        #: new socket could get the number of an old one, and with it an event of the same round.
         self._forgotten: list[socket.socket] = []
 
     def __bool__(self) -> bool:
-        """Return whether there is any, or anything is waited for."""
+        """Return whether any socket has an owner or is waited for."""
         return bool(self._owners or self._waited_for)
 
     def owner(self, fd: int) -> C | None:
-        """Return the connection that a descriptor belongs to, None for none."""
+        """Return the connection that a descriptor belongs to, or None."""
         return self._owners.get(fd)
 
     def add(self, sock: socket.socket, connection: C, events: int) -> None:
-        """Wait for events at a connection's socket."""
+        """Add a connection's socket, and wait for events at it."""
         self._owners[sock.fileno()] = connection
         self.wait(sock, events)
 
     def wait(self, sock: socket.socket, events: int, *, without_hang_up: bool = False) -> None:
-        """Wait for events at a socket; for a hang-up, too, unless nothing else is waited for."""
-        fd, known = sock.fileno(), self._waited_for.get(sock.fileno())
+        """Wait for these events at a socket, and no others.
+
+        epoll also reports errors and hang-ups of each socket that it has. ``without_hang_up``: if
+        there are no events to wait for, don't wait for those either.
+        """
+        fd = sock.fileno()
+        known = self._waited_for.get(sock.fileno())
         if events == 0 and without_hang_up:
             if known is not None:
                 self._epoll.unregister(fd)
@@ -544,7 +570,7 @@ class Sockets(Generic[C]):
         self._waited_for[fd] = events
 
     def forget(self, sock: socket.socket, *, reset: bool = False) -> None:
-        """Wait for a socket no more, and close it soon; with ``reset`` its peer hears an error."""
+        """Stop waiting for a socket, and close it soon. With ``reset``, its peer gets an error."""
         if reset:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -553,62 +579,66 @@ class Sockets(Generic[C]):
         self._forgotten.append(sock)
 
     def close_later(self, sock: socket.socket) -> None:
-        """Close a socket, at which nothing is waited for, when all events are served."""
+        """Close a socket that is not waited for when all events of this round are served."""
         self._forgotten.append(sock)
 
     def close_forgotten(self) -> None:
-        """Close what was forgotten: all events are served."""
+        """Close the forgotten sockets. Called when all events of a round are served."""
         while self._forgotten:
             self._forgotten.pop().close()
 
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """A guest's connection, ``near``, and its way on: ``far``, when that is known."""
+    """A guest's connection: ``near`` is the guest's socket, ``far`` the one to the listed host.
+
+    ``far`` is None while the host's name is looked up; ``flows`` is empty until both are joined.
+    """
 
     neighbour: Neighbour
     near: socket.socket
-    #: Addresses that are yet to be tried, the one that ``far`` is for, and when it, or a guest that
-    #: has left, has had its time.
+    #: Addresses that are yet to be tried, and the one that ``far`` is for.
     targets: list[IPAddress] = field(default_factory=list)
     address: IPAddress | None = None
     far: socket.socket | None = None
+    #: The monotonic time at which an attempt to connect, or a guest that has left, is given up.
     give_up_at: float = 0.0
     flows: tuple[Flow, ...] = ()
-    #: Whether the guest sends no more: it has closed its socket, or the half of it.
+    #: Whether the guest has stopped sending: it has closed its socket, or half of it.
     has_left: bool = False
-    #: Bytes that had been moved when it was last looked at.
+    #: Bytes that had been moved at the last look.
     moved: int = 0
 
     def sockets(self) -> list[socket.socket]:
-        """Return both sockets, or the only one."""
+        """Return both sockets, or the only one there is."""
         return [self.near] if self.far is None else [self.near, self.far]
 
 
 # --- the process: serving ---------------------------------------------------------------------
 
 READ_SIZE: Final = 1 << 16
-#: Connections of one session; further ones wait until one of these has ended.
+#: Connections of one session. Further ones wait until one of these has ended.
 MAX_CONNECTIONS: Final = 256
-#: Connections that are taken in a slot of so many seconds; further ones wait for the next.
+#: Connections that are accepted in a slot of so many seconds. Further ones wait for the next slot.
 MAX_PER_SLOT: Final = 200
 SLOT_SECONDS: Final = 0.1
-#: Seconds that an address of several, and the last one, has to answer in.
+#: Seconds for an address to accept a connection: if more are left to try, and for the last one.
 FIRST_SECONDS: Final = 5.0
 LAST_SECONDS: Final = 60.0
-#: Seconds without a byte that a connection has whose guest sends no more.
+#: Seconds without a byte after which a connection ends whose guest has stopped sending.
 LEFT_SECONDS: Final = 60.0
-#: Descriptors of one connection, two sockets and two pipes; and those that nobody takes for one.
+#: Descriptors of one connection (two sockets and two pipes), and those kept for other uses.
 FILES_EACH: Final = 6
 SPARE_FILES: Final = 64
 #: Seconds for which Linux keeps the port of a connection that has ended (TIME_WAIT).
 PORT_SECONDS: Final = 60.0
-#: Ports that Linux gives to who connects (ip(7)), and what it does where nobody says.
+#: Where Linux has the range of ports for outgoing connections (ip(7)), and its default.
 _PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL_PORTS: Final = 32_768, 60_999
-#: What a socket of the relay's may hold each way. Linux doubles it, and enlarges it no more.
+#: Bytes of a socket's buffer each way. Linux doubles the number, and no longer enlarges the buffer.
 BUFFER_BYTES: Final = 256 << 10
-#: A guest whose FIN waits behind bytes that nobody takes is gone some day: that is asked for.
+#: Probes whether a guest still exists. If its FIN waits behind bytes that are not read, nothing
+#: else would show that it has gone.
 KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -619,9 +649,9 @@ RESET: Final = struct.pack("ii", 1, 0)
 
 
 def most_per_port_seconds() -> int:
-    """Return how many connections a session may make in ``PORT_SECONDS``: a quarter of the ports.
+    """Return how many connections a session may make in ``PORT_SECONDS``.
 
-    The user's other programs need some, too.
+    That is a quarter of the machine's ports, since the user's other programs need some, too.
     """
     first, last = _USUAL_PORTS
     with contextlib.suppress(OSError, ValueError):
@@ -630,25 +660,31 @@ def most_per_port_seconds() -> int:
 
 
 class Pace:
-    """How fast connections are taken: so many in a slot, and ``most`` in ``PORT_SECONDS``."""
+    """The pace at which connections are accepted.
+
+    At most ``MAX_PER_SLOT`` in a slot, and ``most`` in ``PORT_SECONDS``. Times are monotonic.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._taken, self._slot_ends, self._rests = 0, 0.0, False
-        #: When earlier slots ended, and how many were taken in each; how many in all of these.
+        #: Connections in the current slot, when it ends, and whether no more are accepted in it.
+        self._taken = 0
+        self._slot_ends = 0.0
+        self._rests = False
+        #: When each earlier slot ended and how many were accepted in it, and their sum.
         self._slots = deque[tuple[float, int]]()
         self._before = 0
 
     def take(self) -> None:
-        """Count one."""
+        """Count a connection."""
         self._taken += 1
 
     def rest(self) -> None:
-        """Take none until the next slot."""
+        """Accept no connection until the next slot."""
         self._rests = True
 
     def allows(self, now: float) -> bool:
-        """Whether one more is taken at this time."""
+        """Return whether one more connection may be accepted at this time."""
         if now >= self._slot_ends:
             if self._taken:
                 self._slots.append((now, self._taken))
@@ -659,34 +695,39 @@ class Pace:
         return not self._rests and self._taken < min(MAX_PER_SLOT, self._most - self._before)
 
     def next_look(self) -> float:
-        """Return when more may be taken, if none is now."""
+        """Return the time at which more may be accepted, if none may be now."""
         if self._slots and self._before >= self._most:
             return self._slots[0][0] + PORT_SECONDS
         return self._slot_ends
 
 
 class Server:
-    """Serves one session's guests. ``control`` is the socket to the host, which sends the list."""
+    """The server of one session's guests: one thread around an epoll, and threads for look-ups.
+
+    ``control`` is the socket to the host, which sends the list of hosts and the sockets.
+    """
 
     def __init__(self, control: socket.socket, look_up: LookUp = look_up) -> None:
         self._control = control
-        self._names, self._pipes = Names(look_up), Pipes()
+        self._names = Names(look_up)
+        self._pipes = Pipes()
         self._allowed = Allowlist(())
         self._splitter = frames.Splitter()
         self._decode: frames.Decoder[ToRelay] = frames.Decoder(ToRelay)
         self._epoll = select.epoll()
         for fd in (control.fileno(), self._names.woken):
             self._epoll.register(fd, select.EPOLLIN)
-        #: Descriptors that came before their ``Listener`` was complete.
+        #: Descriptors that came before their ``Listener`` was complete, in order.
         self._received: list[int] = []
         self._listeners: dict[int, tuple[socket.socket, Neighbour]] = {}
         self._sockets: Sockets[Connection] = Sockets(self._epoll)
         self._all: set[Connection] = set()
-        #: Those that have a time until which: they are connecting, or their guest has left.
+        #: Connections whose ``give_up_at`` counts: they are connecting, or their guest has left.
         self._timed: set[Connection] = set()
         self._files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        #: How fast connections are taken, and whether any are now.
-        self._pace, self._is_taking = Pace(most_per_port_seconds()), True
+        self._pace = Pace(most_per_port_seconds())
+        #: Whether the listeners are in the epoll.
+        self._is_accepting = True
 
     def serve(self) -> None:
         """Serve until the host hangs up."""
@@ -696,32 +737,33 @@ class Server:
                     if not self._read_control():
                         return
                 elif fd == self._names.woken:
-                    self._go_on_with_found()
+                    self._read_look_ups()
                 elif fd in self._listeners:
                     self._accept(fd)
                 elif (connection := self._sockets.owner(fd)) is not None:
                     if fd == connection.near.fileno() and events & select.EPOLLRDHUP:
                         connection.has_left = True
                     self._serve(connection, events)
-            self._look_at_time()
+            self._apply_time()
             self._sockets.close_forgotten()
 
     # --- time ---------------------------------------------------------------------------------
 
     def _next_look(self) -> float | None:
-        """Return the seconds until something is due that no socket tells."""
+        """Return the seconds until a time is due, None without one: the timeout of the epoll."""
         due = [each.give_up_at for each in self._timed]
-        if not self._is_taking and self._has_room():
+        if not self._is_accepting and self._has_room():
             due.append(self._pace.next_look())
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _look_at_time(self) -> None:
+    def _apply_time(self) -> None:
+        """Accept new connections or not, and give up those whose time is over."""
         now = time.monotonic()
-        is_taking = self._pace.allows(now) and self._has_room()
-        if is_taking != self._is_taking:
-            self._is_taking = is_taking
+        is_accepting = self._pace.allows(now) and self._has_room()
+        if is_accepting != self._is_accepting:
+            self._is_accepting = is_accepting
             for fd in self._listeners:
-                if is_taking:
+                if is_accepting:
                     self._epoll.register(fd, select.EPOLLIN)
                 else:
                     self._epoll.unregister(fd)
@@ -732,13 +774,14 @@ class Server:
                 self._try_next(connection, errno.ETIMEDOUT)
 
     def _has_room(self) -> bool:
+        """Return whether one more connection is within the bounds, descriptors included."""
         files = self._files - SPARE_FILES - len(self._listeners)
         return len(self._all) < min(MAX_CONNECTIONS, max(1, files // FILES_EACH))
 
     # --- the host -----------------------------------------------------------------------------
 
     def _read_control(self) -> bool:
-        """Handle messages of the host; return whether it is still there."""
+        """Handle messages of the host; return False if it has hung up."""
         try:
             data, fds, *_ = socket.recv_fds(self._control, READ_SIZE, 16)
         except OSError:
@@ -753,6 +796,7 @@ class Server:
         return bool(data)
 
     def _narrow_to(self, entries: tuple[str, ...]) -> None:
+        """Serve only these entries: reset connections to other hosts, or to other addresses."""
         self._allowed = Allowlist(entries)
         for fd, (_, neighbour) in list(self._listeners.items()):
             if not self._allowed.has(neighbour):
@@ -765,7 +809,7 @@ class Server:
                 self._end(connection, reset=True)
 
     def _may(self, connection: Connection, address: IPAddress) -> bool:
-        """Whether the list still has what a connection is for be at an address."""
+        """Return whether the list still lets a connection's host be reached at an address."""
         neighbour = connection.neighbour
         if not neighbour.name:
             return self._allowed.has(neighbour)
@@ -779,17 +823,17 @@ class Server:
         listener = socket.socket(fileno=fd)
         listener.setblocking(False)
         self._listeners[fd] = listener, neighbour
-        if self._is_taking:
+        if self._is_accepting:
             self._epoll.register(fd, select.EPOLLIN)
 
     def _stop_listening(self, fd: int) -> None:
         listener, _ = self._listeners.pop(fd)
-        if self._is_taking:
+        if self._is_accepting:
             self._epoll.unregister(fd)
         _stop(listener)
 
     def _report(self, message: msgspec.Struct) -> None:
-        with contextlib.suppress(OSError):  # the host has gone: the next read says so
+        with contextlib.suppress(OSError):  # the host has gone: _read_control will see that
             self._control.sendall(frames.encode(message))
 
     # --- a connection -------------------------------------------------------------------------
@@ -802,9 +846,9 @@ class Server:
         except BlockingIOError:
             return
         except OSError as error:
-            if error.errno == errno.EINVAL:  # the host has shut it down
+            if error.errno == errno.EINVAL:  # the host has shut the socket down
                 self._stop_listening(fd)
-            self._pace.rest()  # or there are no descriptors: not to be tried at once
+            self._pace.rest()  # for lack of descriptors, say: trying again at once would spin
             return
         self._pace.take()
         near.setblocking(False)
@@ -815,23 +859,29 @@ class Server:
         self._all.add(connection)
         self._sockets.add(near, connection, 0)
         if neighbour.name in ("", LOCALHOST):
-            # Who listens at one of both addresses is there by the other, too.
+            # A server on this machine may listen at one address of localhost only, so both are
+            # tried.
             others = LOOPBACK if neighbour.name else ()
-            there = dict.fromkeys((neighbour.address, *others))
-            listed = (each for each in there if self._allowed.has(replace(neighbour, address=each)))
+            addresses = dict.fromkeys((neighbour.address, *others))
+            listed = (
+                each for each in addresses if self._allowed.has(replace(neighbour, address=each))
+            )
             self._begin(connection, listed)
         elif (found := self._names.ask(neighbour.name)) is not None:
-            self._go_on(connection, found)
+            self._on_found(connection, found)
 
-    def _go_on_with_found(self) -> None:
+    def _read_look_ups(self) -> None:
+        """Go on with the connections whose names have been looked up."""
         for found in self._names.found():
             for each in [each for each in self._all if each.neighbour.name == found.name]:
                 if each.far is None:
-                    self._go_on(each, found)
+                    self._on_found(each, found)
 
-    def _go_on(self, connection: Connection, found: Found) -> None:
-        """Begin to connect to where a name is, as far as that may be reached."""
-        name, port, entry = found.name, connection.neighbour.port, connection.neighbour.entry
+    def _on_found(self, connection: Connection, found: Found) -> None:
+        """Begin to connect to the addresses of a name that may be reached, or reset the guest."""
+        name = found.name
+        port = connection.neighbour.port
+        entry = connection.neighbour.entry
         good, bad = self._allowed.reachable(found.addresses, port)
         if good:
             self._begin(connection, map(str, good))
@@ -848,7 +898,7 @@ class Server:
         self._try_next(connection, errno.EHOSTUNREACH)
 
     def _try_next(self, connection: Connection, error: int) -> None:
-        """Connect to the next of the addresses, after an error of the one before."""
+        """Connect to the next address. ``error`` is the last one's, told if none is left."""
         self._forget_far(connection)
         neighbour = connection.neighbour
         while connection.targets:
@@ -882,17 +932,19 @@ class Server:
             self._wait_for_more(connection)
 
     def _wait_for_more(self, connection: Connection) -> None:
+        """Wait for the events that move more bytes of a joined connection, or end it."""
         up, down = connection.flows
         if up.is_done and down.is_done:
             self._end(connection)
             return
         for out, back in ((up, down), (down, up)):
-            # Nothing behind an urgent byte (tcp(7)) is read until somebody takes that byte.
-            wanted = select.EPOLLIN | select.EPOLLPRI if out.reads else 0
-            wanted |= select.EPOLLOUT if back.held else 0
-            # That a guest has left is to be known also while nothing more is read of it.
-            wanted |= select.EPOLLRDHUP if out is up and not connection.has_left else 0
-            self._sockets.wait(out.source, wanted, without_hang_up=True)
+            # At each socket: more to read for one direction, or room to write for the other. An
+            # urgent byte (EPOLLPRI, tcp(7)) ends the connection, as nothing behind it can be read.
+            events = select.EPOLLIN | select.EPOLLPRI if out.reads else 0
+            events |= select.EPOLLOUT if back.held else 0
+            # A guest may leave while nothing is read from it.
+            events |= select.EPOLLRDHUP if out is up and not connection.has_left else 0
+            self._sockets.wait(out.source, events, without_hang_up=True)
         moved = up.moved + down.moved
         if connection.has_left and (connection not in self._timed or moved != connection.moved):
             connection.give_up_at = time.monotonic() + LEFT_SECONDS
@@ -900,7 +952,10 @@ class Server:
         connection.moved = moved
 
     def _go_on_connecting(self, connection: Connection, events: int) -> None:
-        """See what has become of a socket that is connecting, or a guest that waits for it."""
+        """Join both sockets if the host has accepted, try the next address on an error.
+
+        End the connection if the guest has gone meanwhile.
+        """
         far = connection.far
         if far is not None:
             error = far.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -916,7 +971,7 @@ class Server:
             self._end(connection, reset=True)  # the guest has gone
 
     def _end(self, connection: Connection, *, reset: bool = False) -> None:
-        """End a connection; with ``reset`` both sides hear that it is broken."""
+        """End a connection. With ``reset``, both sides get an error rather than an orderly end."""
         for flow in connection.flows:
             flow.close()
         for sock in connection.sockets():
@@ -931,10 +986,7 @@ class Server:
 
 
 def _connecting(address: IPAddress, port: int) -> socket.socket:
-    """Return a socket that connects to this very address, whatever any name means by now.
-
-    Raises OSError.
-    """
+    """Return a socket that is connecting to this address; no name is looked up. Raises OSError."""
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     bound_buffers(sock)
@@ -946,20 +998,20 @@ def _connecting(address: IPAddress, port: int) -> socket.socket:
 
 
 def bound_buffers(sock: socket.socket) -> None:
-    """Have a socket hold little: all programs of the machine share the memory of these."""
-    for each in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        sock.setsockopt(socket.SOL_SOCKET, each, BUFFER_BYTES)
+    """Bound a socket's buffers: all programs of the machine share the memory for them (tcp(7))."""
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
 
 
 def raise_file_limit() -> None:
-    """Open as many files as this user may: a connection takes six."""
+    """Raise the limit on open files as far as this user may: a connection takes six."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # as it was, then, and fewer connections
+    with contextlib.suppress(OSError, ValueError):  # then there are fewer connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def is_connected(sock: socket.socket) -> bool:
-    """Whether a socket has somebody at its other end."""
+    """Return whether a socket is connected."""
     try:
         sock.getpeername()
     except OSError:
@@ -978,4 +1030,4 @@ def main(fd: int, host: int) -> None:
     try:
         Server(control).serve()
     finally:
-        os._exit(0)  # threads may be in the middle of a look-up
+        os._exit(0)  # without waiting for threads, which may be in the middle of a look-up

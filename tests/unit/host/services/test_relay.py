@@ -280,7 +280,7 @@ def test_who_opens_many_waits_until_one_has_ended(start, listener, port, monkeyp
     reach = relayed.neighbour(port)
     guests = [reach() for _ in range(5)]
     peers = [taken(listener) for _ in range(4)]
-    until(lambda: not relayed.server._is_taking)
+    until(lambda: not relayed.server._is_accepting)
     nobody_came(listener)
     listener.settimeout(SECONDS)
     guests.pop(0).close()
@@ -369,7 +369,7 @@ def test_there_are_as_many_connections_as_descriptors_for_them(start, port):
     relayed.server._files = relay.SPARE_FILES + 1 + 2 * relay.FILES_EACH
     reach = relayed.neighbour(port)
     guests = [reach() for _ in range(3)]
-    until(lambda: not relayed.server._is_taking)
+    until(lambda: not relayed.server._is_accepting)
     assert len(relayed.server._all) == 2
     for one in guests:
         one.close()

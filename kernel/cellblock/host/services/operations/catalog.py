@@ -1,7 +1,8 @@
-"""The operations: how cells see them, and what a policy grants them.
+"""The operations as cells see them, and what a policy grants of them.
 
-The descriptions (``Tool``) are written out, so that they are known without importing what runs
-them; a test compares each with its function's signature.
+The host calls this module when it makes a session. The descriptions (``Tool``) are written out, so
+that the host need not import the modules that run the operations; a test compares each with its
+function's signature.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 PREFIX: Final = "ops."
-#: As ``inspect.Parameter`` has them.
+#: The kinds of ``inspect.Parameter``.
 _POSITIONAL, _REST, _NAMED = 1, 2, 3
 #: Bytes of a call's arguments besides its data: paths, addresses, headers.
 BESIDES: Final = 64 * 2**10
@@ -106,7 +107,7 @@ INSTALL: Final = Tool(
 ``ops.install("tabulate", "numpy<3")``; what they need comes along. Returns names and versions.
 They can be imported from then on, as far as the policy lets cells import them.""",
 )
-#: By the names of their sections in a policy.
+#: All operations, by the names of their sections in a policy.
 ALL: Final = {
     tool.name.removeprefix(PREFIX): replace(tool, of_host=True)
     for tool in (READ_FILE, WRITE_FILE, LIST_DIR, HTTP, INSTALL)
@@ -127,7 +128,7 @@ def granted_tools(section: Operations | None) -> tuple[Tool, ...]:
 
 
 def refusal(name: str) -> str:
-    """Return why an operation is refused that the policy has no section for."""
+    """Return why a call is refused of an operation that the policy has no section for."""
     section = name.removeprefix(PREFIX)
     message = f"this policy does not grant {name}; a section [ops.{section}] in it would"
     return f"{message}, with {_NEEDED[section]}"
@@ -150,8 +151,9 @@ def grants_of(
 ) -> OperationGrants | None:
     """Return what a policy's operations may touch; None if it grants none.
 
-    ``private`` are the host's own folders. Makes the folder of packages, which guests may read
-    from their start. Raises PolicyError if something can't be granted.
+    ``private`` are the host's own folders, which are denied. Makes the folder of packages now,
+    since a guest gets no right to read a folder after its start. Raises PolicyError if something
+    can't be granted.
     """
     section = policy.operations
     if section is None:
@@ -162,7 +164,9 @@ def grants_of(
     return OperationGrants(
         project=os.path.realpath(project),
         denied=(*denied, *filter(is_pattern, policy.read_deny_paths)),
-        tables={name: dataclasses.asdict(one) for name, one in tables.items() if one is not None},
+        tables={
+            name: dataclasses.asdict(table) for name, table in tables.items() if table is not None
+        },
         packages=_packages_folder(policy, section),
         credentials=policy.credentials,
     )
@@ -213,10 +217,10 @@ UNWRITTEN: Final = frozenset(
 
 
 def not_granted(message: str) -> OperationError:
-    """Return the error for what the policy's section does not grant."""
+    """Return the error for a request that the policy's section does not grant."""
     return OperationError("NotGranted", message)
 
 
 def os_failure(path: str, error: OSError) -> OperationError:
-    """Return the error for an OSError about ``path``, which is spelled as the cell spelled it."""
+    """Return the error for an OSError. ``path`` is as the cell spelled it, never the real path."""
     return OperationError(type(error).__name__, f"{path}: {error.strerror or 'it failed'}")

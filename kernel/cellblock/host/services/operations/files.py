@@ -1,13 +1,16 @@
-"""``ops.read_file``, ``ops.write_file`` and ``ops.list_dir``: run in the worker, in threads.
+"""``ops.read_file``, ``ops.write_file``, ``ops.list_dir``: run in the worker of operations.
 
-A path that lies beneath a root is opened whoever changes names there meanwhile. openat2(2), Linux
-5.6, resolves it within the root: neither ``..`` nor a link leads out, and no magic link of /proc is
-followed. It is opened as a place first (O_PATH), so that no FIFO is waited for and no device is
-touched; the place says what it is, and is opened for reading by its descriptor: nothing can come
-between.
+A path is opened beneath a root, safely even if somebody changes names there meanwhile::
 
-Gaps: a hard link that was made before is not recognised, and what another process of the same
-user's mounts beneath a root is beneath it.
+    openat2(O_PATH, RESOLVE_BENEATH) --> judge the descriptor: type, real name --> open it
+
+openat2(2), of Linux 5.6, resolves the path within the root: neither ``..`` nor a link leads out,
+and no magic link of /proc is followed. With O_PATH it does not wait for a FIFO, nor touch a device.
+The type and the real name of that descriptor are judged, and it is opened for reading by
+/proc/self/fd, so nothing can be swapped in between. Functions here run in threads.
+
+Gaps: a hard link that was made before is not recognised. Files that another process of the same
+user mounts beneath a root count as beneath it.
 """
 
 from __future__ import annotations
@@ -36,14 +39,14 @@ _SYS_OPENAT2: Final = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _AT_FDCWD: Final = -100
 _PLACE: Final = os.O_PATH | os.O_CLOEXEC
-#: A lease of another process is not waited for.
+#: Doesn't wait for a lease of another process.
 _READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-#: A new file: its mode, and how it is made.
+#: The mode of a new file.
 _MODE: Final = 0o666
-#: Tries while something is being renamed (openat2(2), EAGAIN).
+#: Tries while names are changed on the way (openat2(2), EAGAIN).
 _TRIES: Final = 32
 _MAX_PATH: Final = 4_096
-#: What proc(5) has behind the name of what is gone.
+#: The text that proc(5) adds to the name of a deleted file.
 _GONE: Final = " (deleted)"
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
@@ -56,7 +59,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _openat2(folder: int, path: str, flags: int, resolve: int) -> int:
-    """Return a descriptor. Raises OSError."""
+    """Return a descriptor of a path in a folder. Raises OSError."""
     how = _How(flags=flags, mode=0, resolve=resolve | _NO_MAGICLINKS)
     size = ctypes.sizeof(how)
     name = os.fsencode(path)
@@ -70,29 +73,32 @@ def _openat2(folder: int, path: str, flags: int, resolve: int) -> int:
 
 
 class Roots:
-    """What one operation may touch.
+    """The folders that one operation may touch.
 
-    ``roots`` and ``denied`` are canonical, ``project`` is what relative paths are relative to.
-    Patterns among what is denied count beneath the root that is nearest.
+    ``roots`` and ``denied`` are canonical paths; relative paths begin at ``project``. A pattern in
+    ``denied`` counts for names beneath the nearest root.
     """
 
     def __init__(
         self, operation: str, roots: Sequence[str], *, project: str, denied: Sequence[str]
     ) -> None:
-        self._operation, self._roots = operation, roots
-        self._project, self._denied = project, denied
+        self._operation = operation
+        self._roots = roots
+        self._project = project
+        self._denied = denied
 
     @contextlib.contextmanager
     def open(self, path: str, *, parent: bool = False) -> Iterator[tuple[int, str]]:
-        """Open the place that a cell's path names; only its existence has been looked at.
+        """Open the file or folder of a cell's path as a place (O_PATH); yield its descriptor, "".
 
-        With ``parent``, open the folder that it is in, and yield its name there, too. Raises
-        OperationError.
+        With ``parent``, open the folder that holds it instead, and yield its name in that. What it
+        is has not been checked. Raises OperationError.
         """
         root, rest = self.check(path, of_file=parent)
         folder, _, name = rest.rpartition("/") if parent else (rest, "", "")
         flags = _PLACE | os.O_DIRECTORY if parent else _PLACE
-        # The root by its canonical name: a link that was put in its place leads elsewhere.
+        # The root is opened without following links: its name is canonical, so a link in it was
+        # put there later.
         with (
             _os_errors_about(path),
             closing(_openat2(_AT_FDCWD, root, _PLACE, _NO_SYMLINKS)) as at,
@@ -100,25 +106,25 @@ class Roots:
             fd = _openat2(at, folder, flags, _BENEATH) if folder else os.dup(at)
         with closing(fd):
             with _os_errors_about(path):
-                found = real_name(fd)
-            self._refuse_denied(f"{found}/{name}" if name else found, path)
+                real = real_name(fd)
+            self._refuse_denied(f"{real}/{name}" if name else real, path)
             yield fd, name
 
     def check(self, path: str, *, of_file: bool = False) -> tuple[str, str]:
-        """Return the root that a path is spelled beneath, and the rest of it. Opens nothing.
+        """Return the root that a path is beneath by its spelling, and the rest of the path.
 
-        ``of_file``: it has to name something in a folder. Raises OperationError for what is
-        refused wherever it leads.
+        Opens nothing. ``of_file``: the path must name something in a folder. Raises OperationError
+        for a path that is refused whatever links are in it.
         """
         if not path or "\0" in path or len(os.fsencode(path)) > _MAX_PATH:
             raise not_granted(f"{path[:100]!r} is no path")
-        wanted = os.path.normpath(f"{self._project}/{path}" if path[0] != "/" else path)
-        wanted = wanted.replace("//", "/", 1) if wanted.startswith("//") else wanted
-        found = [root for root in self._roots if within(wanted, root)]
-        if not found:
+        whole = os.path.normpath(f"{self._project}/{path}" if path[0] != "/" else path)
+        whole = whole.replace("//", "/", 1) if whole.startswith("//") else whole
+        roots = [root for root in self._roots if within(whole, root)]
+        if not roots:
             raise not_granted(f"{path}: it is beneath no root of [{self._operation}]")
-        root = max(found, key=len)
-        rest = wanted[len(root) :].lstrip("/")
+        root = max(roots, key=len)
+        rest = whole[len(root) :].lstrip("/")
         if of_file and (not rest or path.endswith("/")):
             raise not_granted(f"{path}: it is no file beneath a root of [{self._operation}]")
         self._refuse_denied(f"{root}/{rest}" if rest else root, path)
@@ -129,40 +135,41 @@ class Roots:
             raise not_granted(f"{path}: it is never read or written (read_deny_paths)")
 
     def denies(self, real: str) -> bool:
-        """Whether a canonical path is never read or written."""
+        """Return whether a canonical path is never read or written."""
         in_denied = any(within(real, denied) for denied in self._denied)
         return in_denied or pattern_beneath(real, self._roots, self._denied) != ""
 
 
 def real_name(fd: int) -> str:
-    """Return where ``fd`` is now, links resolved; where it was, if it is gone.
+    """Return the canonical path of a descriptor; of a deleted file, the path that it had.
 
-    proc(5) adds a text to the name of what is gone, and a file may have a name that ends so. Which
-    of the two it is, only the file says: by the number of its names, and by what has that name now.
-    Raises OSError, for a file too that is being deleted or has lost this name of several.
+    proc(5) adds " (deleted)" to the path of a deleted file, but a file may also have a name with
+    that end. To tell them apart, look at the number of the file's names, and at the file that has
+    this path now. Raises OSError, also for a file that is just being deleted, or that has lost this
+    one of several names.
     """
     for _ in range(_TRIES):
-        # First: what is gone before its name is read stays gone.
-        found = os.fstat(fd)
+        # Before its name is read: a file that has no name then gets none later.
+        status = os.fstat(fd)
         name = str(Path(f"/proc/self/fd/{fd}").readlink())
         if not name.endswith(_GONE):
             return name
-        if found.st_nlink == 0:
+        if status.st_nlink == 0:
             return name.removesuffix(_GONE)
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.lstat(name), found):
+            if os.path.samestat(os.lstat(name), status):
                 return name
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _reopen(place: int, flags: int = 0) -> int:
-    """Return a descriptor for reading what ``place`` is. Raises OSError."""
+    """Open the file of an O_PATH descriptor for reading. Raises OSError."""
     return os.open(f"/proc/self/fd/{place}", _READING | flags)
 
 
 @contextlib.contextmanager
 def _os_errors_about(path: str) -> Iterator[None]:
-    """Raise OSErrors as OperationErrors about ``path`` as the cell spelled it."""
+    """Raise OSErrors as OperationErrors about ``path``, which is as the cell spelled it."""
     try:
         yield
     except OSError as exc:
@@ -174,19 +181,22 @@ def _os_errors_about(path: str) -> Iterator[None]:
 
 
 class Files:
-    """The three operations, as far as ``section`` grants them."""
+    """The three operations, as the policy's ``section`` grants them."""
 
     def __init__(self, section: Operations, *, project: str, denied: Sequence[str]) -> None:
-        self._section, self._project, self._denied = section, project, denied
+        self._section = section
+        self._project = project
+        self._denied = denied
 
     def _granted(self, name: str) -> tuple[Any, Roots]:
+        """Return the policy's table of an operation, and its roots."""
         table = getattr(self._section, name)
         return table, Roots(f"ops.{name}", table.roots, project=self._project, denied=self._denied)
 
     def read_file(
         self, path: str, *, binary: bool = False, offset: int = 0, size: int | None = None
     ) -> str | bytes:
-        """Read a file: ``catalog.READ_FILE``."""
+        """Read a file, as ``catalog.READ_FILE`` describes."""
         table, roots = self._granted("read_file")
         most = table.max_bytes
         if offset < 0 or (size is not None and not 0 <= size <= most):
@@ -211,7 +221,7 @@ class Files:
             raise OperationError("UnicodeDecodeError", message) from None
 
     def write_file(self, path: str, data: str | bytes) -> int:
-        """Write a whole file: ``catalog.WRITE_FILE``."""
+        """Write a whole file, as ``catalog.WRITE_FILE`` describes."""
         table, roots = self._granted("write_file")
         content = data.encode() if isinstance(data, str) else data
         if len(content) > table.max_bytes:
@@ -228,8 +238,9 @@ class Files:
                 raise os_failure(path, exc) from None
             try:
                 _write(fd, content, mode)
-                # Put in its place: nobody reads half of it, and other names of the file that was
-                # there keep what it had. A link that was put there meanwhile is not followed.
+                # A new file is put in place of the old one, so nobody reads half of it, and other
+                # names of the old one (hard links) keep its content. A link that was put there
+                # meanwhile is replaced, not followed.
                 if table.replace:
                     os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
                 else:
@@ -239,7 +250,7 @@ class Files:
             except FileExistsError:
                 raise _exists(path) from None
             except OSError as exc:
-                # Of no kind that is in UNWRITTEN: a rename may fail, and have been done.
+                # A kind that is not in UNWRITTEN: a rename may fail after it was done.
                 raise OperationError("OSError", f"{path}: {exc.strerror or 'it failed'}") from None
             finally:
                 with contextlib.suppress(FileNotFoundError):
@@ -247,7 +258,7 @@ class Files:
         return len(content)
 
     def list_dir(self, path: str = ".") -> list[dict[str, Any]]:
-        """List a folder: ``catalog.LIST_DIR``."""
+        """List a folder, as ``catalog.LIST_DIR`` describes."""
         table, roots = self._granted("list_dir")
         with roots.open(path) as (place, _):
             if not stat.S_ISDIR(os.fstat(place).st_mode):
@@ -255,13 +266,14 @@ class Files:
             try:
                 real = real_name(place)
                 with closing(_reopen(place, os.O_DIRECTORY)) as folder:
-                    found = _entries(folder, real, path, roots, table.max_entries)
+                    entries = _entries(folder, real, path, roots, table.max_entries)
             except OSError as exc:
                 raise os_failure(path, exc) from None
-        return sorted(found, key=lambda entry: entry["name"])
+        return sorted(entries, key=lambda entry: entry["name"])
 
 
 def _read(fd: int, offset: int, size: int) -> bytes:
+    """Read up to ``size`` bytes from ``offset``, and close the descriptor."""
     parts: list[bytes] = []
     with open(fd, "rb", buffering=0) as file:
         if offset:
@@ -273,9 +285,10 @@ def _read(fd: int, offset: int, size: int) -> bytes:
 
 
 def _mode_of(folder: int, name: str, path: str, *, replace: bool) -> int | None:
-    """Return the mode of the file that is there, None if there is none.
+    """Return the mode of the file that a write replaces, None if there is none or it is a link.
 
-    It is only looked at: a name that changes now is replaced, and never followed.
+    Raises OperationError if it may not be replaced. If the name changes after this check, whatever
+    has it then is replaced, and never followed.
     """
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
@@ -291,6 +304,7 @@ def _mode_of(folder: int, name: str, path: str, *, replace: bool) -> int | None:
 
 
 def _write(fd: int, content: bytes, mode: int | None) -> None:
+    """Write a new file, with a mode if given, and close its descriptor."""
     with os.fdopen(fd, "wb", buffering=0) as file:
         rest = memoryview(content)
         while rest:
@@ -304,21 +318,26 @@ def _exists(path: str) -> OperationError:
 
 
 def _entries(folder: int, real: str, path: str, roots: Roots, most: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    """Return the entries of a folder without denied ones. ``real`` is its canonical path.
+
+    Raises OperationError for more than ``most``.
+    """
+    listed: list[dict[str, Any]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if len(found) >= most:
+            if len(listed) >= most:
                 message = f"{path}: it has more than {most:,} entries (max_entries)"
                 raise OperationError("TooLarge", message)
             if roots.denies(f"{real}/{entry.name}"):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
-            except OSError:  # it is gone
+            except OSError:  # the file is gone
                 continue
-            # A name that is not UTF-8 is shown, and can't be asked for.
+            # A file whose name is not UTF-8 is listed, but can't be opened by this name.
             name = os.fsencode(entry.name).decode("utf-8", "backslashreplace")
-            size, modified = status.st_size, status.st_mtime
+            size = status.st_size
+            modified = status.st_mtime
             kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
-            found.append({"name": name, "kind": kind, "size": size, "modified": modified})
-    return found
+            listed.append({"name": name, "kind": kind, "size": size, "modified": modified})
+    return listed

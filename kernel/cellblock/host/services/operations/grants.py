@@ -1,4 +1,7 @@
-"""What crosses between the host and the worker of operations: light, for each worker imports it."""
+"""The grants of operations, which the host sends to their worker, and the error that comes back.
+
+Each worker imports this module, so it imports little.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from cellblock.wire.messages import Struct
 
 
 class OperationGrants(Struct, frozen=True, kw_only=True):
-    """What operations may touch; it crosses to the worker.
+    """What operations may touch.
 
-    ``tables`` are the policy's own, as plain data: ``policy.operations.Operations`` reads them.
+    ``tables`` are the policy's sections as plain data: ``policy.operations.Operations`` reads them.
     Relative paths are relative to ``project``. ``denied`` are canonical paths that are neither
-    read nor written, and patterns of names that are not beneath a root. ``packages`` is the folder
-    that packages are kept in. ``credentials`` say who is sent which key, and where that is read: no
-    key itself crosses.
+    read nor written, and patterns of names that are denied beneath a root. ``packages`` is the
+    folder of installed packages. ``credentials`` say which hosts are sent which key, and where the
+    worker reads it: the key itself is not sent to the worker.
     """
 
     project: str
@@ -30,9 +33,10 @@ class OperationGrants(Struct, frozen=True, kw_only=True):
 class OperationError(Exception):
     """An operation was refused or failed. The cell sees ``kind`` as the error's type.
 
-    It reaches the cell as it stands, so its message holds nothing of this machine.
+    The cell gets the message unchanged, so it must reveal nothing of this machine.
     """
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
-        self.kind, self.message = kind, message
+        self.kind = kind
+        self.message = message

@@ -1,10 +1,11 @@
-"""``ops.http``: runs in the worker, on its event loop.
+"""``ops.http``: runs in the worker of operations, on its event loop.
 
-Each hop is judged anew: method, host, port, path, then every address that the host has. A name is
-resolved once, and only those addresses are connected to: that it means another one a moment later
-(DNS rebinding) changes nothing. TLS and the Host header go by the name. Nothing is kept from one
-call to the next, and no proxy, environment or cookie of this machine has a part in it. The policy's
-credentials (``keys``) are added hop by hop, to a request that was judged, and taken out of answers.
+Each hop is judged anew: its method, host, port and path (``urls``), then each address of the host
+(``addresses``). A name is resolved once, and only those addresses are connected to, so it doesn't
+matter what the name resolves to a moment later (DNS rebinding). TLS and the Host header use the
+name. Nothing is kept from one call to the next, and no proxy, environment variable or cookie of
+this machine takes part. The policy's credentials (``keys``) are added hop by hop, to a request that
+was judged, and are removed from answers.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ if TYPE_CHECKING:
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SEE_OTHER: Final = 303
-#: Redirects after which a POST goes on as a GET, as everybody does (RFC 9110, 15.4).
+#: Redirects after which a POST becomes a GET, as in all clients (RFC 9110, 15.4).
 _AS_GET: Final = frozenset({301, 302})
-#: Headers by which proxies and frameworks say another method, path or host than the request does,
-#: and which servers heed: the rules are on those. Names with wildcards as in fnmatch.
+#: Headers that state another method, path or host than the request does, and that some servers
+#: obey. They would get around the policy's rules. Names with the wildcards of fnmatch.
 _ROUTING_HEADERS: Final = (
     "*-method-override",
     "forwarded",
@@ -78,15 +79,15 @@ _ROUTING_HEADERS: Final = (
     "x-script-name",
     "x-waws-unencoded-url",
 )
-#: A second path, of WebDAV's COPY and MOVE.
+#: The header with the second path of WebDAV's COPY and MOVE.
 _DESTINATION: Final = "destination"
 _ROUTES: Final = re.compile("|".join(map(fnmatch.translate, _ROUTING_HEADERS)))
 _MAX_HEADERS, _MAX_HEADER_BYTES = 50, 16 * 1_024
-#: Requests at once; each may hold an answer of the cap's size.
+#: Requests at the same time: each may hold an answer of ``max_bytes`` in memory.
 _MAX_CONCURRENT: Final = 32
 #: Addresses of one host that are tried.
 _MAX_ADDRESSES: Final = 4
-#: Methods that have a length even without a body (RFC 9110, 8.6).
+#: Methods whose requests have a Content-Length even without a body (RFC 9110, 8.6).
 _WITH_LENGTH: Final = frozenset({"PATCH", "POST", "PUT"})
 
 
@@ -101,9 +102,9 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class Fetcher:
-    """Makes requests that a table grants, with the ``credentials`` of those who are asked.
+    """The client for requests that the policy's section ``table`` grants.
 
-    ``resolve`` finds the addresses of a name.
+    ``credentials`` are the policy's, by name. ``resolve`` returns the addresses of a name.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Fetcher:
         data: str | bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - of the cell's
     ) -> dict[str, Any]:
-        """Make a request: ``catalog.HTTP``."""
+        """Make a request, as ``catalog.HTTP`` describes."""
         seconds = min(self._table.timeout, timeout or self._table.timeout)
         sent = _headers(headers or {}, self._table.paths)
         body = self._body(json, data, sent)
@@ -144,7 +145,10 @@ class Fetcher:
             raise OperationError("TimeoutError", message) from None
 
     def _body(self, json: Any, data: str | bytes | None, headers: dict[str, str]) -> bytes | None:
-        """Return what is sent, None for nothing; JSON is declared as such."""
+        """Return the body to send, or None. For JSON, add a content type to ``headers``.
+
+        Raises OperationError for one that is too large.
+        """
         if json is not None:
             if data is not None:
                 raise OperationError("ValueError", "give json or data, not both")
@@ -160,10 +164,11 @@ class Fetcher:
     async def _follow(
         self, method: str, url: Url, headers: dict[str, str], body: bytes | None
     ) -> dict[str, Any]:
-        #: The keys that requests of this call have carried: no answer to it holds one.
+        """Make a request and follow its redirects. Return the last answer."""
+        #: The keys that any request of this call has carried, which are removed from its answer.
         carried = list[Key]()
         for _ in range(self._table.max_redirects + 1):
-            answer, redirect = await self._ask(method, url, headers, body, carried)
+            answer, redirect = await self._request(method, url, headers, body, carried)
             if redirect is None:
                 return answer
             before, url = url, urls.parse_url(urljoin(str(url), redirect))
@@ -175,7 +180,7 @@ class Fetcher:
         message = f"it was sent on more than {self._table.max_redirects} times (max_redirects)"
         raise OperationError("TooManyRedirects", message)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         url: Url,
@@ -183,19 +188,20 @@ class Fetcher:
         body: bytes | None,
         carried: list[Key],
     ) -> tuple[dict[str, Any], str | None]:
-        """Make one request; return the answer and, if it is not to be read, where it sends us.
+        """Make one request; return its answer, and the address of a redirect to follow or None.
 
-        The keys that the request carries are added to ``carried``.
+        The body of such a redirect is not read. The keys that the request carries are added to
+        ``carried``.
         """
         private = self._rules.check(method, url)
         keys = self._keys.at(url, headers)
         if is_address(url.host):
-            found = [str(ipaddress.ip_address(url.host.strip("[]")))]
+            resolved = [str(ipaddress.ip_address(url.host.strip("[]")))]
         else:
-            found = await self._resolve(url.host, url.port)
-        if why := addresses.refusal(found, private=private):
+            resolved = await self._resolve(url.host, url.port)
+        if why := addresses.refusal(resolved, private=private):
             raise not_granted(f"{url.host}: {why}")
-        check_way(url, keys, found)
+        check_way(url, keys, resolved)
         ours = {"host": url.authority, "accept-encoding": "identity", "connection": "close"}
         if body is None and method in _WITH_LENGTH:
             body = b""
@@ -204,7 +210,7 @@ class Fetcher:
             max_connections=1,
             http1=True,
             http2=False,
-            network_backend=_PinnedBackend(found),
+            network_backend=_PinnedBackend(resolved),
         )
         address = httpcore.URL(
             scheme=url.scheme.encode(),
@@ -219,7 +225,8 @@ class Fetcher:
         raw = [(name.encode(), value.encode()) for name, value in (headers | ours).items()]
         with _http_errors_of(url.host):
             async with pool, pool.stream(method, address, headers=raw, content=body) as response:
-                # What is not there any more leads nowhere either: no redirect carries a key on.
+                # Keys are removed before the headers are read for a redirect, so that a location
+                # can't carry a key to another host.
                 received = _decode_headers(response.headers, carried)
                 sends_on = response.status in _REDIRECTS and self._table.max_redirects > 0
                 redirect = received.get("location") if sends_on else None
@@ -234,14 +241,14 @@ class Fetcher:
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            # Neither SSL_CERT_FILE nor anything else of the environment decides.
+            # Named here, so that SSL_CERT_FILE and other variables don't count.
             file = self._table.ca_file or certifi.where()
             self._context = ssl.create_default_context(cafile=file)
         return self._context
 
 
 class _PinnedBackend(httpcore.AnyIOBackend):
-    """Connects to one of ``addresses``, whatever host it is told."""
+    """A backend that connects to one of ``addresses``, whatever host the pool names."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses[:_MAX_ADDRESSES]
@@ -249,7 +256,7 @@ class _PinnedBackend(httpcore.AnyIOBackend):
     async def connect_tcp(
         self, host: str, port: int, *rest: Any, **options: Any
     ) -> httpcore.AsyncNetworkStream:
-        """Return a connection to the first address that takes one."""
+        """Return a connection to the first address that accepts one."""
         del host
         last: Exception = httpcore.ConnectError("it has no address")
         for address in self._addresses:
@@ -262,7 +269,7 @@ class _PinnedBackend(httpcore.AnyIOBackend):
 
 @contextlib.contextmanager
 def _http_errors_of(host: str) -> Iterator[None]:
-    """Raise what httpcore raises as OperationError."""
+    """Raise exceptions of httpcore as OperationError."""
     try:
         yield
     except httpcore.TimeoutException:
@@ -274,7 +281,7 @@ def _http_errors_of(host: str) -> Iterator[None]:
 
 
 def _cause(error: BaseException | None) -> str:
-    """Return the cause of an error, in words that hold nothing of this machine."""
+    """Return the cause of an error, in words that reveal nothing of this machine."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate does not hold: {error.verify_message}"
@@ -294,13 +301,13 @@ def _with_params(url: str, params: dict[str, str | int | float] | None) -> str:
 
 
 def _headers(given: dict[str, str], paths: Collection[str]) -> dict[str, str]:
-    """Return a cell's headers by their names in small letters. Raises OperationError.
+    """Return a cell's headers, with names in lower case and defaults. Raises OperationError.
 
-    ``paths`` are those that may be asked for.
+    ``paths`` are those that the policy grants.
     """
     if len(given) > _MAX_HEADERS or sum(map(len, (*given, *given.values()))) > _MAX_HEADER_BYTES:
         raise OperationError("ValueError", "too many headers, or too long ones")
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in given.items():
         if not is_header(name, value):
             raise OperationError("ValueError", f"{name[:50]!r} is no header, or its value is none")
@@ -310,25 +317,25 @@ def _headers(given: dict[str, str], paths: Collection[str]) -> dict[str, str]:
         if _ROUTES.fullmatch(known) or (known == _DESTINATION and "/" not in paths):
             what = "some servers take another method, path or host from it"
             raise not_granted(f"{name!r}: {what}. Ask for those with method and url")
-        found[name.lower()] = value
-    return {"accept": "*/*", "user-agent": "cellblock"} | found
+        headers[name.lower()] = value
+    return {"accept": "*/*", "user-agent": "cellblock"} | headers
 
 
 def _decode_headers(raw: Sequence[tuple[bytes, bytes]], carried: Sequence[Key]) -> dict[str, str]:
-    """Return headers by their names in small letters, without keys; values of one are joined."""
-    found: dict[str, str] = {}
+    """Return an answer's headers without keys: names in lower case, values of the same joined."""
+    headers: dict[str, str] = {}
     try:
         named = [(name.decode(), value.decode()) for name, value in raw]
     except UnicodeDecodeError:
         named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
     for name, value in named:
         key = without_keys(name, carried).lower()
-        found[key] = f"{found[key]}, {value}" if key in found else value
-    return {name: without_keys(value, carried) for name, value in found.items()}
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return {name: without_keys(value, carried) for name, value in headers.items()}
 
 
 async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> bytes:
-    """Return a whole body. Raises OperationError beyond ``most`` bytes, and for a packed one."""
+    """Return a whole body. Raises OperationError beyond ``most`` bytes, and if it is compressed."""
     if encoding.strip().lower() not in ("", "identity"):
         message = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
         raise OperationError("ProtocolError", message)

@@ -1,8 +1,8 @@
-"""A policy's credentials at requests of ``ops.http``: which request carries which, and its header.
+"""The keys of requests by ``ops.http``: which request carries which of the policy's credentials.
 
-A credential belongs to origins: scheme, host and port, all three as they were judged for this very
-request. So a redirect to any other carries none, whatever the request before it carried. Names of
-cells, spellings of hosts and headers that a cell sets decide nothing.
+A credential belongs to origins: scheme, host and port, as they were judged for this very request.
+So the request after a redirect carries the credentials of its own origin, whatever the one before
+carried. Nothing that a cell writes, such as another spelling of a host or a header, adds a key.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from cellblock.policy.credentials import Credential
 
 
-#: Characters of the shortest key that is replaced in answers. A cell that sees a guess replaced
-#: knows that it is right, and one answer has room for millions of guesses at a short key.
+#: Characters of the shortest key that is replaced in answers. If a server echoes a cell's guess and
+#: it comes back replaced, the guess was right. One answer has room for millions of guesses, which
+#: is enough for a short key.
 LEAST_REPLACED: Final = 16
 
 
 class Key(NamedTuple):
-    """A credential whose value was read, at one request."""
+    """A credential with its value, as it was read for one request."""
 
     name: str
     header: str
@@ -37,54 +38,56 @@ class Key(NamedTuple):
 
     @property
     def field(self) -> tuple[str, str]:
-        """The header's name in small letters, and what is sent in it."""
+        """The header's name in lower case, and its value."""
         return self.header.lower(), f"{self.prefix}{self.value}"
 
 
 class Keys:
-    """The credentials of a policy, by who is sent them."""
+    """The credentials of a policy, by the origins that they are sent to."""
 
     def __init__(self, credentials: Mapping[str, Credential]) -> None:
         self._by_origin: dict[network.Origin, list[tuple[str, Credential]]] = {}
-        for name, one in credentials.items():
-            for entry in one.hosts:
+        for name, credential in credentials.items():
+            for entry in credential.hosts:
                 for origin in network.origins_of(entry):
-                    self._by_origin.setdefault(origin, []).append((name, one))
+                    self._by_origin.setdefault(origin, []).append((name, credential))
 
     def named_at(self, url: Url, sent: Iterable[str]) -> list[tuple[str, Credential]]:
-        """Return the credentials of a request that sends the headers ``sent`` of a cell's.
+        """Return the names and credentials of a request to ``url``. Reads no key.
 
-        Reads no key. Raises OperationError for a header that a key is in.
+        ``sent`` are the names of the headers that the cell set. Raises OperationError if one of
+        them is the header of a credential.
         """
         own = self._by_origin.get(url.origin, ())
         names = {headers.compared(name): name for name in sent}
-        for name, one in own:
-            if (theirs := names.get(headers.compared(one.header))) is not None:
-                message = f"the host sets {theirs!r} for {url.authority}: the key {name} is in it"
+        for name, credential in own:
+            if (given := names.get(headers.compared(credential.header))) is not None:
+                message = f"the host sets {given!r} for {url.authority}: the key {name} is in it"
                 raise not_granted(f"{message} (credentials). Leave it out of headers")
         return list(own)
 
     def at(self, url: Url, sent: Iterable[str]) -> tuple[Key, ...]:
         """Return the keys that a request carries.
 
-        Raises OperationError as ``named_at``, and for a key that can't be had.
+        Raises OperationError as ``named_at`` does, and for a key that can't be read.
         """
-        return tuple(_read(name, one, url) for name, one in self.named_at(url, sent))
+        return tuple(_read(name, credential, url) for name, credential in self.named_at(url, sent))
 
 
-def _read(name: str, one: Credential, url: Url) -> Key:
+def _read(name: str, credential: Credential, url: Url) -> Key:
     try:
-        value = secret_values.read_secret(one.value)
+        value = secret_values.read_secret(credential.value)
     except secret_values.NoSecretError as exc:
         message = f"{url.authority} takes the key {name}: {exc.message}. {exc.remedy}"
         raise OperationError("NoKey", message) from None
-    return Key(name, one.header, one.prefix, value)
+    return Key(name, credential.header, credential.prefix, value)
 
 
 def check_way(url: Url, keys: Sequence[Key], addresses: Sequence[str]) -> None:
-    """Raise OperationError if keys would leave this machine without TLS.
+    """Raise OperationError if a key would leave this machine without TLS.
 
-    A name of this machine's own may have been given another address.
+    A credential may be sent by plain HTTP to this machine only, and a name that is meant for it,
+    such as localhost, may have another address.
     """
     if keys and url.scheme == "http" and not all(map(_is_loopback, addresses)):
         message = f"{url.host} is not this machine, and the key {keys[0].name} goes by TLS alone"
@@ -95,18 +98,19 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-# --- answers that hold a key --------------------------------------------------------------------
+# --- keys in answers ----------------------------------------------------------------------------
 
 
 def without_keys(content: Any, keys: Iterable[Key]) -> Any:
-    """Return text or bytes of an answer with ``[credential NAME]`` for each key in it.
+    """Return text or bytes of an answer with ``[credential NAME]`` in place of each key.
 
-    That keeps keys from notebooks that show what a server echoes. It holds up nobody who means to
-    have one: a server that is sent a key can pass it on in any other form.
+    That keeps keys out of notebooks that show a server's echo. It doesn't stop an attack: a server
+    that is sent a key can pass it on in any other form.
     """
     for key in sorted(keys, key=lambda key: -len(key.value)):  # one key may begin another
         if len(key.value) >= LEAST_REPLACED:
-            old, new = key.value, f"[credential {key.name}]"
+            old = key.value
+            new = f"[credential {key.name}]"
             if isinstance(content, bytes):
                 content = content.replace(old.encode(), new.encode())
             else:

@@ -1,4 +1,4 @@
-"""The operations that are granted, as tools: for the worker that runs them."""
+"""Makes tools of the granted operations, in the worker that runs them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def load(grants: OperationGrants) -> dict[str, RegisteredTool]:
-    """Return the operations that are granted, by name as cells have them."""
+    """Return the granted operations, by the names that cells call: ``ops.http``."""
     section = operations.Operations.of_values(grants.tables)
-    own = files.Files(section, project=grants.project, denied=grants.denied)
-    found: dict[str, Callable[..., Any]] = {
-        name: getattr(own, name) for name in section.with_roots()
+    of_files = files.Files(section, project=grants.project, denied=grants.denied)
+    functions: dict[str, Callable[..., Any]] = {
+        name: getattr(of_files, name) for name in section.with_roots()
     }
     if section.http is not None:
         from cellblock.host.services.operations.http import Fetcher  # noqa: PLC0415 - of an extra
 
-        found["http"] = Fetcher(section.http, credentials=grants.credentials).http
+        functions["http"] = Fetcher(section.http, credentials=grants.credentials).http
     if section.install is not None:
         from cellblock.host.services.operations.packages import Installer  # noqa: PLC0415 - start time
 
-        found["install"] = Installer(section.install, grants.packages).install
+        functions["install"] = Installer(section.install, grants.packages).install
     return {
         f"{catalog.PREFIX}{name}": with_validation(catalog.ALL[name], function)
-        for name, function in found.items()
+        for name, function in functions.items()
     }

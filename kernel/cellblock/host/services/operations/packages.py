@@ -1,18 +1,20 @@
-"""``ops.install``, and the policy's ``packages``: wheels and what they need, each within the list.
+"""``ops.install``, and the policy's ``packages``: installs wheels and the packages that they need.
 
-``Installer`` settles what is needed, one package at a time: all that is asked of one has to hold at
-once, and no older version of one is tried to make another fit. ``fetch_wheel`` unpacks one.
+``Installer`` resolves requirements itself, one package at a time, since an installer that resolved
+them would fetch, and build, dependencies that a wheel names by an address. Each package must be in
+the policy's list. All requirements of a package must hold at once; no older version of a package is
+tried to make another fit. ``fetch_wheel`` has an installer unpack one wheel.
 
-``PackageStore`` keeps each unpacked wheel in a folder that is named for its content, below the
-folder of one index and list (``policy.paths``)::
+``PackageStore`` keeps each unpacked wheel in a folder named for its content, below the folder of
+one index and list (``policy.paths``)::
 
-    lib/NAME-VERSION-HASH/   what guests import; nothing else here is theirs to read
-    known/HASH.json          what a requirement came to
-    failed/HASH.json         what could not be had, and why: not tried again until it is cleared
-    making/                  what is being unpacked
+    lib/NAME-VERSION-HASH/   a wheel that guests import; they can read nothing else here
+    known/HASH.json          the package that a requirement was resolved to
+    failed/HASH.json         a requirement that failed, and why: not tried again until cleared
+    making/                  wheels that are being unpacked
     lock                     held by whoever changes anything (flock(2))
 
-A folder in ``lib`` appears whole, by a rename, and never changes: kernels share it.
+A folder in ``lib`` appears whole, by a rename, and never changes, since kernels share it.
 """
 
 from __future__ import annotations
@@ -57,43 +59,47 @@ if TYPE_CHECKING:
     from cellblock.policy.operations import Install
 
 
-#: Packages that one call may come to.
+#: The most packages that one call may install, with all that they need.
 _MAX_PACKAGES: Final = 200
 _CLEAR: Final = "it is not tried again before `cellblock packages clear`"
 _DIGITS: Final = 16
-#: What says who unpacked a wheel, and not what is in it.
+#: Files of a wheel's metadata that depend on the installer, not on the wheel.
 _NOT_CONTENT: Final = frozenset({"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"})
-#: What installers get of the environment: where they are, whom they trust, which proxies.
+#: The environment variables that installers get: places, trusted certificates, proxies.
 _ENVIRONMENT: Final = (
     "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LD_LIBRARY_PATH", "NO_PROXY", "PATH",
     "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "https_proxy", "http_proxy",
     "no_proxy",
 )  # fmt: skip
-#: Seconds between looks at a process or a lock.
+#: Seconds between polls of a process or a lock.
 _POLL_SECONDS: Final = 0.05
 _MAX_MESSAGE: Final = 300
 _VERSION: Final = re.compile(VERSION_PATTERN, re.VERBOSE | re.IGNORECASE)
-#: What pip, then uv, says when it gave up on a connection: pip ends as if there were no package.
+#: Texts of pip, then of uv, when it gave up on a connection. pip's exit status is the same as for
+#: a package that doesn't exist.
 _UNREACHABLE: Final = (
     "Retry(total=0,", "Max retries exceeded", "error sending request", "tcp connect error",
     "operation timed out",
 )  # fmt: skip
-#: What uv, then pip, says of an index that answers, and not now, or not to us: 5xx, 401, 407, 408,
-#: 429. Of some, uv says that there is no such package, and pip nothing but in its log.
+#: Texts of uv, then of pip, for answers of an index that may change: 5xx, 401, 407, 408, 429. For
+#: some of them uv also says that there is no such package, and pip only has them in its log.
 _REFUSED_NOW: Final = re.compile(
     r"HTTP status server error \(|HTTP status client error \(4(?:01|07|08|29) |\(401 Unauthorized\)"
     r"|too many 5\d\d error responses|: 5\d\d Server Error|[: ]4(?:01|07|08|29) Client Error"
 )
-#: What both say of this machine: input and output, memory, descriptors, a full or read-only disk, a
-#: quota (errno(3)); not of a file that is too large.
+#: Errors of this machine, in the words of both: input and output, memory, descriptors, a full or
+#: read-only disk, a quota (errno(3)). A file that is too large is the package's fault.
 _LOCAL_ERRNO: Final = re.compile(r"(?:\[Errno |\(os error )(5|12|23|24|28|30|122)[\])]")
-#: Bytes of pip's log that are read; it is told early what of the index could not be had.
+#: Bytes of pip's log that are read. Failures of the index come early in it.
 _MAX_LOG: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An unpacked wheel: ``folder`` is its name in ``lib``, ``needs`` are its requirements."""
+    """An unpacked wheel: ``folder`` is its name in ``lib``, ``needs`` are its requirements.
+
+    A package of the kernel's interpreter has no folder.
+    """
 
     name: str
     version: str
@@ -102,66 +108,85 @@ class Package:
 
 
 class Installer:
-    """Installs what a table grants into ``folder``. ``fetch`` unpacks one wheel."""
+    """The installer of packages that the policy's section ``table`` grants, into ``folder``.
+
+    ``fetch`` unpacks one wheel.
+    """
 
     def __init__(
         self, table: Install, folder: str, fetch: Callable[..., Package] | None = None
     ) -> None:
-        self._table, self._store = table, PackageStore(folder)
+        self._table = table
+        self._store = PackageStore(folder)
         self._fetch = fetch or fetch_wheel
         self._allowed = _versions(table.allow)
 
     def install(self, *packages: str) -> dict[str, Any]:
-        """Install packages: ``catalog.INSTALL``."""
-        wanted = [_parse(text) for text in packages]
+        """Install packages, as ``catalog.INSTALL`` describes.
+
+        Return names with versions for the cell, and the folders that guests import from.
+        """
+        requirements = [_parse(text) for text in packages]
         deadline = time.monotonic() + self._table.timeout
         try:
             self._store.prepare({"index": self._table.index, "allow": list(self._table.allow)})
             with self._store.locked(deadline):
-                found = self._resolve(wanted, deadline)
+                resolved = self._resolve(requirements, deadline)
         except OSError as exc:
             message = f"the folder of packages can't be used: {exc.strerror}"
             raise OperationError("OSError", message) from None
-        installed = sorted(f"{one.name} {one.version}" for one in found)
+        installed = sorted(f"{package.name} {package.version}" for package in resolved)
         report_progress(f"ops.install: {', '.join(installed) or 'nothing to install'}")
-        paths = [str(self._store.lib / one.folder) for one in found if one.folder]
+        paths = [str(self._store.lib / package.folder) for package in resolved if package.folder]
         return {"installed": installed, "paths": paths}
 
-    def _resolve(self, asked: list[Requirement], deadline: float) -> list[Package]:
-        """Return all packages that are needed; those that the interpreter has have no folder."""
-        wanted: dict[str, SpecifierSet] = {}
-        found: dict[str, Package] = {}
-        #: Packages, and their extras, whose needs have been looked at.
+    def _resolve(self, requirements: list[Requirement], deadline: float) -> list[Package]:
+        """Return these packages and all that they need, after fetching those that are not here.
+
+        A package is fetched again if a later requirement excludes its version. Raises
+        OperationError if a package can't be had or isn't granted.
+        """
+        specifiers: dict[str, SpecifierSet] = {}
+        resolved: dict[str, Package] = {}
+        #: The name, version and extra of each package whose needs are in the queue, or were.
         seen: set[tuple[str, str, str]] = set()
-        queue = deque((one, "") for one in asked)
+        #: Requirements, and the package that needs each.
+        queue = deque((requirement, "") for requirement in requirements)
         while queue:
-            requirement, for_whom = queue.popleft()
+            requirement, needed_by = queue.popleft()
             name = canonical_package(requirement.name)
-            wanted[name] = wanted.get(name, SpecifierSet()) & requirement.specifier
-            before = found.get(name)
-            if before is None or not wanted[name].contains(before.version, prereleases=True):
-                found[name] = self._package(name, wanted[name], for_whom, deadline)
-            package = found[name]
+            specifiers[name] = specifiers.get(name, SpecifierSet()) & requirement.specifier
+            before = resolved.get(name)
+            if before is None or not specifiers[name].contains(before.version, prereleases=True):
+                resolved[name] = self._package(name, specifiers[name], needed_by, deadline)
+            package = resolved[name]
             for extra in ("", *sorted(requirement.extras)):
                 if (name, package.version, extra) not in seen:
                     seen.add((name, package.version, extra))
                     queue += [(need, name) for need in _needs(package, extra)]
-            if len(found) > _MAX_PACKAGES:
+            if len(resolved) > _MAX_PACKAGES:
                 raise OperationError(
                     "InstallError", f"it comes to more than {_MAX_PACKAGES} packages"
                 )
-        return list(found.values())
+        return list(resolved.values())
 
-    def _package(self, name: str, wanted: SpecifierSet, for_whom: str, deadline: float) -> Package:
-        """Return a package that is here, or get it. Raises OperationError."""
+    def _package(
+        self, name: str, specifier: SpecifierSet, needed_by: str, deadline: float
+    ) -> Package:
+        """Return a package from the interpreter or the store, or fetch it. Raises OperationError.
+
+        A failure that will not pass by itself is remembered in the store.
+        """
         if (version := _installed_version(name)) is not None:
-            if wanted.contains(version, prereleases=True):
+            if specifier.contains(version, prereleases=True):
                 return Package(name, version, "")
-            message = f"{name}{wanted}: the kernel's interpreter has {version}, which comes first"
+            message = (
+                f"{name}{specifier}: the kernel's interpreter has {version}, which comes first"
+            )
             raise OperationError("InstallError", message)
         if name not in self._allowed:
-            raise _not_listed(name, for_whom)
-        requirement = f"{name}{wanted & self._allowed[name]}"
+            raise _not_listed(name, needed_by)
+        requirement = f"{name}{specifier & self._allowed[name]}"
         if (known := self._store.known(requirement)) is not None:
             return known
         if before := self._store.failure(requirement):
@@ -176,15 +201,17 @@ class Installer:
             raise OperationError(exc.kind, f"{requirement}: {exc.message} ({_CLEAR})") from None
 
     def _get(self, requirement: str, deadline: float) -> Package:
-        index, most = self._table.index, self._table.max_bytes
+        """Fetch a wheel, check that it is the right one, and keep it. Raises OperationError."""
+        index = self._table.index
+        most = self._table.max_bytes
         with self._store.making() as folder:
             unpacked = folder / "wheel"
             package = self._fetch(
                 requirement, index=index, into=unpacked, most=most, deadline=deadline
             )
-            asked = Requirement(requirement)
-            fits = asked.specifier.contains(package.version, prereleases=True)
-            if package.name != asked.name or not fits:
+            expected = Requirement(requirement)
+            fits = expected.specifier.contains(package.version, prereleases=True)
+            if package.name != expected.name or not fits:
                 message = f"the index gave {package.name} {package.version} for it"
                 raise OperationError("InstallError", message)
             if (taken := sum(path.stat().st_size for path in _files(unpacked))) > most:
@@ -194,15 +221,15 @@ class Installer:
 
 
 def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
-    """Raise OperationError for packages that are neither listed nor in the interpreter already."""
+    """Raise OperationError for a package that is neither listed nor in the interpreter already."""
     allowed = _versions(allow)
     for name in dict.fromkeys(canonical_package(_parse(text).name) for text in asked):
         if name not in allowed and _installed_version(name) is None:
             raise _not_listed(name)
 
 
-def _not_listed(name: str, for_whom: str = "") -> OperationError:
-    needed = f"{for_whom} needs it, and it" if for_whom else "it"
+def _not_listed(name: str, needed_by: str = "") -> OperationError:
+    needed = f"{needed_by} needs it, and it" if needed_by else "it"
     return not_granted(f"{name}: {needed} is not in allow of [ops.install]")
 
 
@@ -214,12 +241,12 @@ def _parse(text: str) -> Requirement:
 
 
 def _versions(allow: Iterable[str]) -> dict[str, SpecifierSet]:
-    """Return versions by name; what is listed twice has to hold twice."""
-    found: dict[str, SpecifierSet] = {}
-    for one in map(operations.parse_requirement, allow):
-        name = canonical_package(one.name)
-        found[name] = found.get(name, SpecifierSet()) & one.specifier
-    return found
+    """Return the allowed versions by name. Of a name that is listed twice, both entries count."""
+    versions: dict[str, SpecifierSet] = {}
+    for requirement in map(operations.parse_requirement, allow):
+        name = canonical_package(requirement.name)
+        versions[name] = versions.get(name, SpecifierSet()) & requirement.specifier
+    return versions
 
 
 def _installed_version(name: str) -> str | None:
@@ -231,8 +258,12 @@ def _installed_version(name: str) -> str | None:
 
 
 def _needs(package: Package, extra: str) -> list[Requirement]:
-    """Return what a package needs here, for one of its extras or anyhow."""
-    found = []
+    """Return the requirements of a package on this machine, for one of its extras or for none.
+
+    Those of an extra are without the ones that hold anyway. Raises OperationError for a requirement
+    that names an address.
+    """
+    needs = []
     for text in package.needs:
         try:
             need = Requirement(text)
@@ -248,20 +279,21 @@ def _needs(package: Package, extra: str) -> list[Requirement]:
             without = need.marker.evaluate({"extra": ""})
             is_due = not without and need.marker.evaluate({"extra": extra}) if extra else without
         if is_due:
-            found.append(need)
-    return found
+            needs.append(need)
+    return needs
 
 
 # --- one wheel from an index ------------------------------------------------------------------
 
 
 def fetch_wheel(requirement: str, *, index: str, into: Path, most: int, deadline: float) -> Package:
-    """Unpack the wheel that fits ``requirement`` best ``into`` a folder; return what it is.
+    """Unpack the wheel that fits ``requirement`` best ``into`` a folder, and return its package.
 
-    uv does that if it is installed, else pip. Neither settles what else is needed (``--no-deps``):
-    pip would fetch, and build, what a wheel names by an address. Nothing is ever built: without
-    ``--only-binary :all:`` both run what they download. No configuration or variable counts.
-    Raises OperationError, also for more than ``most`` bytes in one file.
+    uv does that if it is installed, otherwise pip. Neither fetches dependencies (``--no-deps``):
+    pip would fetch, and build, those that a wheel names by an address. Neither builds anything:
+    without ``--only-binary :all:``, both would run code that they download. Both ignore
+    configuration files and variables. Raises OperationError, also for a file of more than ``most``
+    bytes.
     """
     with tempfile.TemporaryFile() as output, tempfile.NamedTemporaryFile() as log:
         command = _command(requirement, index, into, log.name)
@@ -286,7 +318,11 @@ def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
 
 
 def _run(command: list[str], output: int, most: int, deadline: float) -> int:
-    """Return the exit status of a process, which is of this one's group and so ends with it."""
+    """Run an installer, and return its exit status. Raises OperationError at ``deadline``.
+
+    ``most`` bounds each file that it writes, in bytes. The process is in this worker's process
+    group, so it ends with the worker.
+    """
     passed = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     process = subprocess.Popen(
         command,
@@ -311,22 +347,22 @@ def _run(command: list[str], output: int, most: int, deadline: float) -> int:
 
 
 def _install_error(status: int, output: str, log: str) -> OperationError:
-    """Return the error for an installer's output: TRANSIENT, unless it is the package's fault."""
-    # Newer pips call answers of 5xx too many retries.
-    answers = bool(_REFUSED_NOW.search(output))
-    if not answers and any(sign in output for sign in _UNREACHABLE):
+    """Return the error for an installer's output, of a kind in TRANSIENT if it may pass."""
+    # First, since newer versions of pip report answers of 5xx as too many retries.
+    refused_now = bool(_REFUSED_NOW.search(output))
+    if not refused_now and any(text in output for text in _UNREACHABLE):
         return OperationError("ConnectError", "its index can't be reached, or does not answer")
-    if answers or _REFUSED_NOW.search(log):
+    if refused_now or _REFUSED_NOW.search(log):
         return OperationError("ConnectError", "its index answers that it can't be had now")
-    if found := _LOCAL_ERRNO.search(output):
-        return OperationError("OSError", f"this machine says: {os.strerror(int(found[1]))}")
+    if match := _LOCAL_ERRNO.search(output):
+        return OperationError("OSError", f"this machine says: {os.strerror(int(match[1]))}")
     if status < 0 and status != -signal.SIGXFSZ:
         return OperationError("OSError", "what installs it was killed")
     return OperationError("InstallError", _last_error(output))
 
 
 def _last_error(output: str) -> str:
-    """Return the last error in an installer's output, with the line after it."""
+    """Return the last error in an installer's output, with the line after it, without paths."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
     error = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
@@ -334,14 +370,15 @@ def _last_error(output: str) -> str:
 
 
 def _package(folder: Path) -> Package:
-    """Return what a wheel says of itself."""
-    found = list(folder.glob("*.dist-info/METADATA"))
-    if len(found) != 1:
+    """Return the package that an unpacked wheel's metadata describes. Raises OperationError."""
+    files = list(folder.glob("*.dist-info/METADATA"))
+    if len(files) != 1:
         raise OperationError("InstallError", "it is not one wheel")
-    metadata = email.message_from_string(found[0].read_text("utf-8", "replace"))
+    metadata = email.message_from_string(files[0].read_text("utf-8", "replace"))
     name = canonical_package(str(metadata.get("Name", "")))
     version = str(metadata.get("Version", "")).strip()
-    # A folder is named for both, and whoever unpacked it may have read another line for them.
+    # The store names a folder for both. The installer checked them, too, but may have read another
+    # line of the metadata.
     if not is_normalized_name(name) or not _VERSION.fullmatch(version):
         raise OperationError("InstallError", "it is no wheel: its name or version is none")
     return Package(name, version, "", tuple(map(str, metadata.get_all("Requires-Dist", ()))))
@@ -351,14 +388,14 @@ def _package(folder: Path) -> Package:
 
 
 class PackageStore:
-    """The packages of one index and list. Each method may raise OSError."""
+    """The packages of one index and list on disk. Each method may raise OSError."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self.lib = self._folder / "lib"
 
     def prepare(self, about: dict[str, Any]) -> None:
-        """Make the folders, and record what they are for."""
+        """Make the folders, and write ``about``, which says what they are for."""
         for name in ("lib", "known", "failed", "making"):
             (self._folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write(self._folder / "about.json", about)
@@ -381,7 +418,7 @@ class PackageStore:
 
     @contextlib.contextmanager
     def making(self) -> Iterator[Path]:
-        """Make a folder to unpack into, and remove it with what is left in it."""
+        """Make a folder to unpack into, and remove it at the end."""
         made = Path(tempfile.mkdtemp(dir=self._folder / "making"))
         try:
             yield made
@@ -389,16 +426,17 @@ class PackageStore:
             shutil.rmtree(made, ignore_errors=True)
 
     def known(self, requirement: str) -> Package | None:
-        """Return what a requirement came to, if that is still here."""
-        found = self._read(self._place("known", requirement))
-        if found is None or not (self.lib / found["folder"]).is_dir():
+        """Return the package that a requirement was resolved to, if it is still here."""
+        record = self._read(self._place("known", requirement))
+        if record is None or not (self.lib / record["folder"]).is_dir():
             return None
-        return Package(found["name"], found["version"], found["folder"], tuple(found["needs"]))
+        return Package(record["name"], record["version"], record["folder"], tuple(record["needs"]))
 
     def keep(self, requirement: str, unpacked: Path, package: Package) -> Package:
-        """Take in what was unpacked, under the name of its content."""
+        """Move an unpacked wheel to ``lib``, named for its content, and note its requirement."""
         folder = f"{package.name}-{package.version}-{content(unpacked)}"
-        with contextlib.suppress(OSError):  # another has brought the same; or it shows below
+        # It fails if the same wheel is there already; any other failure shows below.
+        with contextlib.suppress(OSError):
             unpacked.rename(self.lib / folder)
         kept = Package(package.name, package.version, folder, package.needs)
         if not (self.lib / folder).is_dir():
@@ -407,45 +445,45 @@ class PackageStore:
         return kept
 
     def failure(self, requirement: str) -> str:
-        """Return why a requirement could not be had before; empty if it was not tried."""
-        found = self._read(self._place("failed", requirement))
-        return str(found["message"]) if found is not None else ""
+        """Return why a requirement failed before; empty if it did not."""
+        record = self._read(self._place("failed", requirement))
+        return str(record["message"]) if record is not None else ""
 
     def fail(self, requirement: str, message: str) -> None:
-        """Remember that a requirement can't be had."""
+        """Remember that a requirement has failed, and why."""
         record = {"requirement": requirement, "message": message, "time": time.time()}
         self._write(self._place("failed", requirement), record)
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return all that could not be had: requirement, message, time."""
+        """Return the requirements that failed: each one's requirement, message and time."""
         return self._all("failed")
 
     def packages(self) -> list[dict[str, Any]]:
-        """Return what requirements came to: requirement, name, version, folder."""
+        """Return the resolved requirements: each one's requirement, name, version and folder."""
         return self._all("known")
 
     def about(self) -> dict[str, Any]:
-        """Return what the folder is for; empty if it was never used."""
+        """Return the index and list that the folder is for; empty if it was never used."""
         return self._read(self._folder / "about.json") or {}
 
     def clear(self, matches: Callable[[str], bool], *, installed: bool) -> int:
-        """Forget failures of requirements that match, if ``installed`` packages too.
+        """Forget the failures of requirements that match, and if ``installed``, their packages.
 
         Return how many were forgotten.
         """
         with self.locked(time.monotonic() + 10.0):
-            gone = 0
+            forgotten = 0
             for kind in ("failed", "known") if installed else ("failed",):
                 for record in self._all(kind):
                     if matches(record["requirement"]):
                         self._place(kind, record["requirement"]).unlink(missing_ok=True)
-                        gone += 1
+                        forgotten += 1
             if installed:
                 kept = {record["folder"] for record in self._all("known")}
                 for entry in self.lib.iterdir():
                     if entry.name not in kept:
                         shutil.rmtree(entry, ignore_errors=True)
-            return gone
+            return forgotten
 
     def _place(self, kind: str, requirement: str) -> Path:
         digest = hashlib.sha256(requirement.encode()).hexdigest()[:_DIGITS]
@@ -458,8 +496,8 @@ class PackageStore:
     @staticmethod
     def _read(file: Path) -> dict[str, Any] | None:
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads(file.read_text("utf-8"))
-            return found
+            record: dict[str, Any] = json.loads(file.read_text("utf-8"))
+            return record
         return None
 
     @staticmethod
@@ -470,7 +508,7 @@ class PackageStore:
 
 
 def content(folder: Path) -> str:
-    """Return a hash of what is beneath a folder, whoever unpacked it. Raises OperationError."""
+    """Return a hash of a wheel's files, the same for each installer. Raises OperationError."""
     digest = hashlib.sha256()
     for path in _files(folder):
         name = str(path.relative_to(folder))
@@ -483,12 +521,15 @@ def content(folder: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return all files; a wheel holds nothing else. Raises OperationError."""
-    found = []
+    """Return all files beneath a folder, sorted.
+
+    Raises OperationError for anything that is not a file or folder, such as a link.
+    """
+    files = []
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
         if stat.S_ISREG(mode):
-            found.append(path)
+            files.append(path)
         elif not stat.S_ISDIR(mode):
             raise OperationError("InstallError", "it holds something that is no file")
-    return found
+    return files

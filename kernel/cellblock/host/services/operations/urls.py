@@ -1,7 +1,8 @@
-"""URLs, read in one strict way: what is judged is what is asked, byte by byte.
+"""URLs for ``ops.http``: a strict parser, and the policy's rules for requests.
 
-A URL that two parsers could read differently is refused: white space, control characters, letters
-of other scripts, backslashes, user names, hosts in any spelling but one.
+The parts that are judged are the bytes that are sent. A URL that two parsers could read differently
+is refused: white space, control characters, letters that are not ASCII, backslashes, user names,
+and hosts that are not in canonical form.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _URL: Final = re.compile(
     r"(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#.*)?",
     re.IGNORECASE,
 )
-#: The characters of a URL: visible ASCII, less what parsers disagree about.
+#: The characters of a URL: visible ASCII without those that parsers disagree about.
 _PLAIN: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*", re.IGNORECASE | re.ASCII)
 _ESCAPES: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-#: Escapes within escapes that are undone to see what a server may make of a path.
+#: Layers of escapes that are undone to find how a server may read a path. More are refused.
 _ROUNDS: Final = 4
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -47,7 +48,7 @@ class Url:
 
     @property
     def target(self) -> str:
-        """The path with the query, as it is sent."""
+        """The path and query, as they are sent."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
@@ -58,7 +59,7 @@ class Url:
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Who is asked, and how."""
+        """The scheme, host and port."""
         return self.scheme, self.host, self.port
 
     def __str__(self) -> str:
@@ -91,7 +92,10 @@ class HttpRules:
         self._private = table.allow_private
 
     def check(self, method: str, url: Url) -> bool:
-        """Return whether the host may have a private address. Raises OperationError."""
+        """Check a request, and return whether its host may have a private address.
+
+        Raises OperationError if the policy does not grant the request.
+        """
         if method not in self._methods:
             message = f"{method[:20]!r} is none of its methods: {', '.join(self._methods)}"
             raise not_granted(f"{message} ([ops.http] methods)")
@@ -116,7 +120,7 @@ class HttpRules:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether every server has to read this path as the same place."""
+    """Return whether every server must read this path as the same place."""
     decoded = path
     try:
         for _ in range(_ROUNDS):
@@ -125,18 +129,18 @@ def _is_plain(path: str) -> bool:
                 break
         else:
             return False
-    except UnicodeDecodeError:  # as an overlong form of a dot, which some servers take for one
+    except UnicodeDecodeError:  # an overlong form of a dot, say, which some servers accept
         return False
     parts = decoded.split("/")
     if len(parts) != path.count("/") + 1 or "\\" in decoded or _CONTROLS.search(decoded):
         return False
-    # ``..;x`` is ``..`` to servers that cut parameters off.
+    # Some servers cut parameters off, and so read ``..;x`` as ``..``.
     names = [part.partition(";")[0] for part in parts]
     return "" not in parts[1:-1] and "." not in names and ".." not in names
 
 
 def _read_once(path: str) -> str:
-    """Return a path less one layer of escapes, and of letters that stand for others (NFKC).
+    """Return a path with one layer of escapes undone, and compatible letters replaced (NFKC).
 
     Raises UnicodeDecodeError.
     """

@@ -1,11 +1,17 @@
-"""The broker: admits or refuses every call of a guest, answers each exactly once, and records it.
+"""The broker: admits or refuses each call of a guest, answers it exactly once, and records it.
 
-What a guest says is a name, an id of its own choosing and some bytes. The broker checks the name,
-the size and the policy's limits (``tool_max_…``), has the call approved, and only then gives it to
-its provider, under a number of the host's own. Its arguments are validated where the tool runs
-(``registry``): before somebody is asked about it, and again when it runs, since both begin with the
-same bytes and nothing is kept in between. ``Providers`` and all that they import are loaded when a
-session has tools, or a guest calls one.
+A guest's call is a tool's name, an id that the guest chose, and encoded arguments. The broker
+checks the name, the size and the policy's limits (``tool_max_…``), has the call approved, and only
+then gives it to its provider, under a number that the host chose::
+
+    handle --> admitted --> arguments checked --> approved --> running --> settled
+                  |             if anybody is asked |                        ^
+                  +--> refused -------------------->+----- refused --------->+
+                                        withdrawn by the guest, at any time -+
+
+Arguments are validated where the tool runs (``registry``): before somebody is asked about the call,
+and again when it runs. Both decode the same bytes, and nothing is kept in between. ``Providers``
+and its imports are loaded when a session has tools, or when a guest calls one.
 """
 
 from __future__ import annotations
@@ -29,23 +35,23 @@ if TYPE_CHECKING:
     from cellblock.host.services.tools.providers import Providers
 
 
-#: Calls of one cell that get a record; and refused calls of one cell that the log lists.
+#: Calls of one cell that have a record, and refused calls of one cell that the audit log lists.
 MAX_RECORDS: Final = 100
-#: Bytes of arguments that all calls under way may hold in the host.
+#: Bytes of arguments that all pending calls may hold in the host.
 MAX_ARGUMENTS: Final = 48 * 2**20
-#: Bytes that may wait for the guest before answers are kept back, and seconds between looks.
+#: Unread bytes in the guest's socket beyond which answers are held back, and seconds between polls.
 MAX_BACKLOG: Final = 8 * 2**20
 POLL_SECONDS: Final = 0.01
-#: Seconds between looks at whether a guest has read a request.
+#: Seconds between polls whether a guest has read a request.
 READ_POLL_SECONDS: Final = 0.002
-#: Progress lines that are kept while no cell runs to show them.
+#: Progress lines that are kept until a cell runs that shows them.
 MAX_LINES: Final = 20
 
 
 class _Account:
-    """The calls of one request: how many, how many of them refused, and their records.
+    """The calls of one request: how many there were, how many were refused, and their records.
 
-    ``number`` is that of its cell in the audit log, 0 for none of its own.
+    ``number`` is the cell's number in the audit log, 0 if it has none.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -55,11 +61,13 @@ class _Account:
 
 
 class _PendingCall(msgspec.Struct, frozen=True, eq=False):
+    """A call without an answer."""
+
     number: int
     message: messages.ToolCall
     tool: messages.Tool
     began: float
-    #: Of the request that made it.
+    #: The account of the request that made it.
     account: _Account
 
 
@@ -67,9 +75,9 @@ class CallingRequest(Protocol):
     """A request whose cell calls tools."""
 
     message: Any
-    #: The subshell that it is for; 0 is the main shell.
+    #: The number of its subshell, 0 for the main shell.
     subshell: int
-    #: It called a tool: it must not run twice.
+    #: Whether it has called a tool. Then it must not be run again after a restore.
     called: bool
 
 
@@ -81,27 +89,29 @@ class CallingRequests(Protocol):
         """The main shell's request under way."""
 
     def is_read(self) -> bool:
-        """Return whether the guest has read all that it was sent."""
+        """Return whether the guest has read all requests that it was sent."""
 
 
 class EquippedGuests(Protocol):
-    """Has the guest that calls tools, and starts guests that know of them."""
+    """The guests of a session: the one that calls tools now, and those that start later."""
 
     @property
     def guest(self) -> Guest | None:
-        """The guest that serves, or None."""
+        """The guest that serves requests, or None."""
 
     def equip(self, tools: tuple[messages.Tool, ...], paths: tuple[str, ...]) -> None:
-        """Have guests know these tools and folders of packages."""
+        """Give guests that start from now on these tools and folders of packages."""
 
 
 class Broker:
-    """A session's tools: known before its first guest starts, called by its guests, one at a time.
+    """The broker of a session's tools, for one guest after the other.
 
-    ``violation`` gets what no honest guest does, such as a call of an unknown tool. ``show`` gets
-    lines about the progress of calls, for the cell that waits. No call begins while the ``audit``
-    log bars that: its record could not be entered. Of a cell's refused calls only the first are
-    recorded, since they cost a cell nothing.
+    The session calls ``open`` before its first guest starts, ``begin`` and ``end`` around each
+    request, ``handle`` for each message of a guest about a call, and ``drop`` when a guest has
+    ended. ``violation`` gets a text about a message that no honest guest sends, such as a call of
+    an unknown tool. ``show`` shows progress of calls in the cell that waits. No call begins while
+    the ``audit`` log can't record it. Only the first refused calls of a cell are recorded, since
+    they cost the cell nothing.
     """
 
     def __init__(
@@ -119,23 +129,28 @@ class Broker:
         self._reactor = reactor
         self._guests = guests
         self._requests = requests
-        self._tooling, self._audit = tooling, audit
-        self._clock, self._violation, self._show = clock, violation, show
+        self._tooling = tooling
+        self._audit = audit
+        self._clock = clock
+        self._violation = violation
+        self._show = show
         self._providers: Providers | None = None
         self._numbers = itertools.count(1)
-        #: Calls without an answer, by the guest's id, and the bytes of their arguments.
+        #: Calls without an answer, by the guest's id, and the bytes of their arguments in all.
         self._pending: dict[int, _PendingCall] = {}
-        self._bytes, self._held = 0, False
-        #: Calls that nobody was asked about yet, in the order in which they came, and what asks;
-        #: None while their arguments are validated.
+        self._bytes = 0
+        #: Whether answers are held back, because the guest does not read.
+        self._held = False
+        #: Calls to ask the user about, by their numbers, in the order in which they came. Each has
+        #: the function that asks, or None while its arguments are validated.
         self._unasked: dict[int, Callable[[], None] | None] = {}
-        #: By the subshell of their request; 0 is the main shell.
+        #: The account of the last request of each subshell; 0 is the main shell.
         self._accounts = {0: _Account()}
-        #: Answers that wait until the guest has read the request before them.
+        #: Answers that wait until the guest has read the request that was sent before them.
         self._unsent: list[messages.ToolResult] = []
-        #: Gets a record of each call when it begins, as unfinished, and another when it ended.
+        #: Gets a record of each call when it begins, as unfinished, and another when it has ended.
         self.watch: Callable[[CallRecord], None] | None = None
-        #: Progress lines that no cell was there to show.
+        #: Progress lines that wait for a cell to show them.
         self._lines: list[str] = []
         policy = tooling.policy
         granted = policy.tools or policy.mcp or policy.llm.granted
@@ -143,7 +158,7 @@ class Broker:
             self._loaded()
 
     def _loaded(self) -> Providers:
-        """Return the providers, made at their first use."""
+        """Return the providers, which are made at their first use."""
         if self._providers is None:
             from cellblock.host.services.tools import providers  # noqa: PLC0415 - most sessions call nothing
 
@@ -152,7 +167,7 @@ class Broker:
 
     @property
     def awaited(self) -> bool:
-        """Whether no guest may start yet, because it is not known which tools there are."""
+        """Whether no guest may start yet, because the tools are not known yet."""
         return self._providers is not None and self._providers.awaited
 
     @property
@@ -162,7 +177,7 @@ class Broker:
 
     @property
     def from_workers(self) -> Mapping[str, tuple[messages.Tool, ...]]:
-        """The operator's tools that cells may call, as far as known, by the policy's field."""
+        """The operator's tools that are known by now, by the policy's field, for ``open``."""
         return {} if self._providers is None else self._providers.from_workers
 
     def open(
@@ -171,23 +186,24 @@ class Broker:
         on_failed: Callable[[PolicyError], None],
         known: Mapping[str, tuple[messages.Tool, ...]],
     ) -> None:
-        """Find out which tools there are, install packages, and call one of the two.
+        """Load the tools and install packages, then call ``on_tools`` or ``on_failed``.
 
-        A fork's guest is a copy, and may call its parent's tools before any worker has started:
-        ``known`` are the ``from_workers`` of that, and empty for any other session.
+        A fork's guest is a copy of its parent's guest, and may call the parent's tools before any
+        worker has started. ``known`` are the parent's ``from_workers``, and empty for a session
+        that is not a fork.
         """
         providers = self._providers
         if providers is None:
             on_tools(())
             return
 
-        def ready() -> None:
+        def on_ready() -> None:
             if providers.tools or providers.paths:
                 self._guests.equip(providers.tools, providers.paths)
             on_tools(providers.tools)
 
         providers.expect(known)
-        providers.open(ready, on_failed, self._tell)
+        providers.open(on_ready, on_failed, self._tell)
 
     def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
         """Apply a narrower policy; ``gone`` are the tools that it takes away."""
@@ -196,29 +212,29 @@ class Broker:
             self._providers.narrow_to(tooling, gone)
 
     def begin(self, subshell: int = 0, number: int = 0) -> None:
-        """Begin a request of a shell, by its number in the audit log: its calls count from here."""
+        """Start a new account for a request. ``number`` is its cell's number in the audit log."""
         self._report_unlisted()
         self._accounts[subshell] = _Account(number)
 
     def end(self, subshell: int = 0) -> CellCalls:
-        """Return the calls of the request, those that have no answer yet as ``unfinished``."""
+        """Return the calls of a shell's request; those without an answer are ``unfinished``."""
         self._report_unlisted()
-        # What the main shell's calls between its cells is its last one's.
+        # The main shell's account stays: calls between its cells count for the last one.
         found = self._accounts.pop(subshell, None) if subshell else self._accounts[0]
         account = found or _Account()
-        own = [one for one in self._pending.values() if one.account is account]
-        unfinished = [self._record(one, "unfinished") for one in own[:MAX_RECORDS]]
+        own = [call for call in self._pending.values() if call.account is account]
+        unfinished = [self._record(call, "unfinished") for call in own[:MAX_RECORDS]]
         records = [*account.records, *unfinished][:MAX_RECORDS]
         return CellCalls(tuple(records), account.calls - len(records))
 
     def close(self) -> None:
-        """End all that runs calls."""
+        """End everything that runs calls."""
         self._report_unlisted()
         if self._providers is not None:
             self._providers.close()
 
     def _report_unlisted(self) -> None:
-        """Report the refused calls that have no record."""
+        """Report the number of refused calls that have no record of their own."""
         for account in self._accounts.values():
             if account.refused > MAX_RECORDS:
                 more, account.refused = account.refused - MAX_RECORDS, MAX_RECORDS
@@ -229,7 +245,7 @@ class Broker:
     def handle(
         self, message: messages.ToolCall | messages.ToolWithdrawn, request: CallingRequest | None
     ) -> None:
-        """Handle a guest's message about a call, while ``request`` is under way."""
+        """Handle a guest's message about a call. ``request`` is the one under way, if any."""
         if isinstance(message, messages.ToolCall):
             if request is not None:
                 request.called = True
@@ -237,17 +253,18 @@ class Broker:
                 self._violation(breach)
         elif self._providers is None:
             self._violation("a call of what is no tool")
-        elif one := self._pending.get(message.id):  # else the answer has crossed this message
-            self._withdraw(one, self._providers)
+        elif pending := self._pending.get(message.id):  # otherwise the answer was on its way
+            self._withdraw(pending, self._providers)
 
     def _call(
         self, message: messages.ToolCall, providers: Providers, request: CallingRequest | None
     ) -> str:
-        """Admit or refuse a call; return how it breaks the protocol, or an empty string.
+        """Admit or refuse a call. Return how it breaks the protocol, or an empty string.
 
-        It counts for the shell of ``request``, or the main one where there is none.
+        The call counts for the shell of ``request``, or for the main one without a request.
         """
-        policy, name = self._tooling.policy, message.name
+        policy = self._tooling.policy
+        name = message.name
         tool = providers.tool(name)
         if tool is None and name in providers.withheld:
             tool = messages.Tool(name=name)
@@ -266,21 +283,21 @@ class Broker:
         querying = request is not None and isinstance(request.message, messages.Query)
         withheld = providers.withheld.get(name)
         refusal = self._refusal(account, size, withheld, querying=querying)
-        one = _PendingCall(next(self._numbers), message, tool, self._clock(), account)
-        self._pending[message.id] = one
+        pending = _PendingCall(next(self._numbers), message, tool, self._clock(), account)
+        self._pending[message.id] = pending
         self._bytes += size
         if self.watch is not None:
-            self.watch(self._record(one, "unfinished"))
+            self.watch(self._record(pending, "unfinished"))
         if refusal is not None:
-            self._refuse(one, refusal)
+            self._refuse(pending, refusal)
         else:
-            self._proceed(one, providers)
+            self._proceed(pending, providers)
         return ""
 
     def _refusal(
         self, account: _Account, size: int, withheld: str | None, *, querying: bool
     ) -> Answer | None:
-        """Return the refusal of the call that was counted last, if it is to be refused."""
+        """Return the refusal of the call that was counted last, or None if it is admitted."""
         most = self._tooling.policy.tool_max_calls
         if querying:
             return _refused("no tool is called to complete or to describe a name")
@@ -291,66 +308,66 @@ class Broker:
             return _refused(f"{held}: have fewer at once")
         return Answer(kind="NotGranted", message=withheld) if withheld else None
 
-    def _proceed(self, one: _PendingCall, providers: Providers) -> None:
-        """Have a call approved, then run: nothing of it runs before that."""
+    def _proceed(self, pending: _PendingCall, providers: Providers) -> None:
+        """Have a call approved, then run it. Nothing of it runs before it is approved."""
         call = Call(
-            one.number,
-            one.tool,
-            one.message.arguments,
-            answer=lambda answer: self._settle(one, answer, "error" if answer.kind else "ok"),
+            pending.number,
+            pending.tool,
+            pending.message.arguments,
+            answer=lambda answer: self._settle(pending, answer, "error" if answer.kind else "ok"),
             tell=self._tell,
-            note=lambda use: self._audit.key_sent(one.account.number, use),
-            cell=one.message.cell,
+            note=lambda use: self._audit.key_sent(pending.account.number, use),
+            cell=pending.message.cell,
         )
 
         def begin() -> None:
             if self._audit.barred():
-                self._refuse(one, _UNLOGGED)
-            elif self._is_pending(one):
+                self._refuse(pending, _UNLOGGED)
+            elif self._is_pending(pending):
                 providers.begin(call)
 
         approval = self._tooling.approval
         if approval is None:
             begin()
         elif (answer := providers.precheck(call)) is not None:
-            self._refuse(one, answer)
+            self._refuse(pending, answer)
         elif self._audit.barred():
-            self._refuse(one, _UNLOGGED)
+            self._refuse(pending, _UNLOGGED)
         else:
-            asked = msgspec.structs.replace(call, carries=providers.carries(call))
+            shown = msgspec.structs.replace(call, carries=providers.carries(call))
             self._check(
-                one,
+                pending,
                 providers,
                 call,
                 lambda: approval.decide(
-                    asked,
+                    shown,
                     begin,
-                    lambda why: self._refuse(one, Answer(kind="NotApproved", message=why)),
+                    lambda why: self._refuse(pending, Answer(kind="NotApproved", message=why)),
                 ),
             )
 
     def _check(
-        self, one: _PendingCall, providers: Providers, call: Call, ask: Callable[[], None]
+        self, pending: _PendingCall, providers: Providers, call: Call, ask: Callable[[], None]
     ) -> None:
-        """Have a call's arguments validated, and then call ``ask``, in the order of calls.
+        """Have a call's arguments validated, then call ``ask``, in the order in which calls came.
 
-        What can't run is answered as it would be when it ran: nobody is asked about it.
+        If they don't fit, the call is answered as if it had run, and nobody is asked about it.
         """
 
-        def checked(answer: Answer) -> None:
-            if not self._is_pending(one):
+        def on_checked(answer: Answer) -> None:
+            if not self._is_pending(pending):
                 return
             if answer.kind:
-                self._settle(one, answer, "error")
+                self._settle(pending, answer, "error")
             else:
-                self._unasked[one.number] = ask
+                self._unasked[pending.number] = ask
                 self._ask_in_line()
 
-        self._unasked[one.number] = None
-        providers.check(msgspec.structs.replace(call, answer=checked))
+        self._unasked[pending.number] = None
+        providers.check(msgspec.structs.replace(call, answer=on_checked))
 
     def _ask_in_line(self) -> None:
-        """Ask about the calls that no earlier one keeps waiting."""
+        """Ask about calls in order, up to the first whose arguments are still being validated."""
         while self._unasked:
             number, ask = next(iter(self._unasked.items()))
             if ask is None:
@@ -358,79 +375,81 @@ class Broker:
             del self._unasked[number]
             ask()
 
-    def _refuse(self, one: _PendingCall, answer: Answer) -> None:
-        self._settle(one, answer, "refused")
+    def _refuse(self, pending: _PendingCall, answer: Answer) -> None:
+        self._settle(pending, answer, "refused")
 
-    def _withdraw(self, one: _PendingCall, providers: Providers) -> None:
-        """Stop a call that its guest gave up."""
-        self._forget(one)
-        self._stop_asking(one)
-        providers.cancel(one.number)
-        record = self._record(one, "withdrawn")
-        if self._count(one, record):
+    def _withdraw(self, pending: _PendingCall, providers: Providers) -> None:
+        """Stop a call that its guest has withdrawn."""
+        self._forget(pending)
+        self._stop_asking(pending)
+        providers.cancel(pending.number)
+        record = self._record(pending, "withdrawn")
+        if self._count(pending, record):
             self._audit.called(record)
 
     def drop(self) -> None:
-        """Stop all calls: the guest has ended.
+        """Stop all calls. Called when the guest has ended.
 
-        The user is asked about one call at a time, so the last one is dropped first: else dropping
-        one would ask about the next.
+        The user is asked about one call at a time. The last call is dropped first, since dropping
+        the one that the user sees would ask about the next.
         """
         self._unsent.clear()
         self._unasked.clear()
-        for one in list(reversed(self._pending.values())):
-            self._stop_asking(one)
-        for one in list(self._pending.values()):
-            self._withdraw(one, self._loaded())
+        for pending in list(reversed(self._pending.values())):
+            self._stop_asking(pending)
+        for pending in list(self._pending.values()):
+            self._withdraw(pending, self._loaded())
         self._report_unlisted()
 
-    def _stop_asking(self, one: _PendingCall) -> None:
+    def _stop_asking(self, pending: _PendingCall) -> None:
         if self._tooling.approval is not None:
-            self._tooling.approval.dropped(one.number)
+            self._tooling.approval.dropped(pending.number)
 
-    def _is_pending(self, one: _PendingCall) -> bool:
-        return self._pending.get(one.message.id) is one
+    def _is_pending(self, pending: _PendingCall) -> bool:
+        return self._pending.get(pending.message.id) is pending
 
-    def _forget(self, one: _PendingCall) -> None:
-        del self._pending[one.message.id]
-        self._bytes -= len(bytes(one.message.arguments))
-        if self._unasked.pop(one.number, self) is not self:
+    def _forget(self, pending: _PendingCall) -> None:
+        del self._pending[pending.message.id]
+        self._bytes -= len(bytes(pending.message.arguments))
+        if self._unasked.pop(pending.number, self) is not self:
             self._ask_in_line()
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _settle(self, one: _PendingCall, answer: Answer, status: Status) -> None:
-        """Answer a call and record it, unless that is done or it was withdrawn."""
-        if not self._is_pending(one):
+    def _settle(self, pending: _PendingCall, answer: Answer, status: Status) -> None:
+        """Answer a call and record it, unless it has been answered or withdrawn already."""
+        if not self._is_pending(pending):
             return
-        self._forget(one)
-        record = self._record(one, status, answer)
-        is_listed = self._count(one, record)
+        self._forget(pending)
+        record = self._record(pending, status, answer)
+        is_listed = self._count(pending, record)
         kind, text = answer.kind, answer.message
         value = msgspec.Raw(answer.value)
         try:
-            self._send(messages.ToolResult(id=one.message.id, value=value, kind=kind, message=text))
-            self._reactor.expect()  # the next call
-        finally:  # after the answer is sent: the guest goes on meanwhile
+            self._send(
+                messages.ToolResult(id=pending.message.id, value=value, kind=kind, message=text)
+            )
+            self._reactor.expect()  # the guest's next call, which often follows at once
+        finally:  # recorded after the answer is sent, so that the guest need not wait for it
             if is_listed:
                 self._audit.called(record)
         if not self._held and self._backlog() > MAX_BACKLOG:
             self._hold()
 
     def _hold(self) -> None:
-        """Keep answers back until the guest has read those that wait for it."""
-        much = self._backlog() > MAX_BACKLOG
-        if much != self._held:
-            self._held = much
-            self._loaded().hold(held=much)
-        if much:
+        """Hold answers back while the guest has too many unread bytes. Polls until it has not."""
+        too_much = self._backlog() > MAX_BACKLOG
+        if too_much != self._held:
+            self._held = too_much
+            self._loaded().hold(held=too_much)
+        if too_much:
             self._reactor.call_later(POLL_SECONDS, self._hold)
 
     def _send(self, message: messages.ToolResult) -> None:
-        """Send an answer once the request before it is read.
+        """Send an answer, but not before the guest has read the request that was sent before it.
 
-        Until the guest has begun a request, unread bytes in its socket show that it has not read
-        that; an answer among them would hide it.
+        The host sees that a guest has not read a request by the unread bytes in its socket. An
+        answer among these bytes would be confused with the request (ADR 0076).
         """
         if self._unsent or not self._requests.is_read():
             if not self._unsent:
@@ -459,23 +478,23 @@ class Broker:
     # --- progress lines, and records ----------------------------------------------------------
 
     def _tell(self, text: str) -> None:
-        """Show a line in the cell that runs; keep it for the next one if none does."""
+        """Show a line in the running cell, or keep it for the next one."""
         self._lines = [*self._lines[1 - MAX_LINES :], text]
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Show the lines that were kept, if a cell runs now."""
+        """Show the kept lines, if a cell runs now."""
         request = self._requests.request
         if self._lines and request is not None and isinstance(request.message, messages.Execute):
             lines, self._lines = self._lines, []
             text = "".join(f"{line}\n" for line in lines)
             self._show(messages.Stream(name="stderr", text=text))
 
-    def _count(self, one: _PendingCall, record: CallRecord) -> bool:
-        """Count a call for its cell; return whether the log lists it."""
-        account = one.account
+    def _count(self, pending: _PendingCall, record: CallRecord) -> bool:
+        """Count a call that has ended for its cell. Return whether the audit log lists it."""
+        account = pending.account
         if account not in self._accounts.values():
-            account = self._accounts[0]  # its cell has ended
+            account = self._accounts[0]  # its subshell's cell has ended before it
         elif len(account.records) < MAX_RECORDS:
             account.records.append(record)
         account.refused += record.status == "refused"
@@ -484,20 +503,20 @@ class Broker:
         return record.status != "refused" or account.refused <= MAX_RECORDS
 
     def _record(
-        self, one: _PendingCall, status: Status, answer: Answer | None = None
+        self, pending: _PendingCall, status: Status, answer: Answer | None = None
     ) -> CallRecord:
         answer = answer or Answer()
         return CallRecord(
-            number=one.number,
-            tool=one.tool,
-            arguments=bounded(bytes(one.message.arguments)),
+            number=pending.number,
+            tool=pending.tool,
+            arguments=bounded(bytes(pending.message.arguments)),
             status=status,
             value=bounded(answer.value) if status == "ok" else 0,
             kind=answer.kind,
             message=answer.message,
             tokens=answer.tokens,
-            seconds=self._clock() - one.began,
-            cell=one.account.number,
+            seconds=self._clock() - pending.began,
+            cell=pending.account.number,
         )
 
 

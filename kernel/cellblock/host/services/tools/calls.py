@@ -1,8 +1,8 @@
-"""A call, who runs it, who approves of it, and its record: what all parts of tools share.
+"""The types that all parts of tools share: a call, its approval, its answer and its record.
 
-A guest's call becomes a ``Call`` when the broker has admitted it. An ``Approval`` may be asked
-about it; then it is run and has an ``Answer``. Every call that ended is a ``CallRecord``, which
-replies' metadata and the audit log show without secrets.
+A guest's call becomes a ``Call`` when the broker has admitted it. An ``Approval`` may decide about
+it. A ``ToolSource`` runs it, and gives an ``Answer``. When it has ended, it is a ``CallRecord``,
+which replies' metadata and the audit log show without secrets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Answer(msgspec.Struct, frozen=True):
     """The result of a call: an encoded value, or an error if ``kind`` is not empty.
 
-    ``tokens`` is what a call of a language model cost.
+    ``tokens`` is how many a call of a language model took.
     """
 
     value: bytes = NOTHING
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class KeyUse(msgspec.Struct, frozen=True):
-    """A request that carries a policy's credential: to whom, by which method, for which path."""
+    """A request that carries a credential: the name of that, and the host, method and path."""
 
     credential: str
     host: str
@@ -52,12 +52,13 @@ def _ignore(_value: object) -> None: ...
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call that was admitted. ``answer`` is called exactly once.
+    """A call that was admitted. ``answer`` is called exactly once.
 
-    Before that, ``tell`` may get lines about the call's progress, for the user who waits, and
-    ``note`` each request with a credential, before it is sent. ``cell``
-    is the number of the cell that calls, as ``ToolCall`` has it: a guest's word. With
-    ``checks_only`` its arguments are validated, and an answer without an error says that they fit.
+    Before that, ``tell`` may be called with lines about the call's progress, for the user, and
+    ``note`` with each request that carries a credential, before the request is sent. ``cell`` is
+    the number of the calling cell from the guest's ``ToolCall``, so the guest may lie about it.
+    With ``checks_only`` the arguments are only validated; an answer without an error says that they
+    fit.
     """
 
     number: int
@@ -68,37 +69,40 @@ class Call(msgspec.Struct, frozen=True):
     note: Callable[[KeyUse], None] = _ignore
     cell: int = 0
     checks_only: bool = False
-    #: The policy's credentials that it sends along, for who is asked about it.
+    #: The names of credentials that its request carries, shown to the user who is asked about it.
     carries: tuple[str, ...] = ()
 
 
 class Quota:
-    """How much of something one session may use: calls, tokens, bytes.
+    """The amount of something that a session may use: calls, tokens or bytes.
 
-    Kept in the host, so that no restored guest and no new worker begins anew. What a call may take
-    is reserved before it begins, so calls at once never take more.
+    It is kept in the host, so that it does not start again with a restored guest or a new worker.
+    The most that a call may take is reserved before the call begins, so concurrent calls can't
+    exceed it together.
     """
 
     def __init__(self, most: int) -> None:
-        self.most, self.used = most, 0
+        self.most = most
+        self.used = 0
 
     def reserve(self, amount: int) -> bool:
-        """Count ``amount`` as used, if there is so much left."""
+        """Count ``amount`` as used and return True, or return False if less is left."""
         if self.used + amount > self.most:
             return False
         self.used += amount
         return True
 
     def release(self, amount: int) -> None:
-        """Give back what was reserved and not taken; a negative amount was taken beyond that."""
+        """Give back an amount that was not taken; below 0, more was taken than was reserved."""
         self.used -= amount
 
 
 class Approval(Protocol):
-    """Decides about a call that the policy grants, before anything of it is run.
+    """The decision about a call that the policy grants, before anything of it is run.
 
-    Exactly one of ``proceed()`` and ``refuse(why)`` is called, now or later. Neither has an effect
-    once the call was withdrawn; ``dropped`` says that, so that the user is not asked any more.
+    ``decide`` calls exactly one of ``proceed()`` and ``refuse(why)``, now or later. Neither has an
+    effect after the call was withdrawn. ``dropped`` is called then, so that the user is no longer
+    asked.
     """
 
     def decide(
@@ -107,10 +111,10 @@ class Approval(Protocol):
         """Decide about ``call``."""
 
     def dropped(self, number: int, /) -> None:
-        """Note that nobody waits for this call any more; harmless if it is decided."""
+        """Stop asking about a call that was withdrawn. Does nothing if it is decided already."""
 
 
-#: Why a call is refused where nobody can be asked: what a cell can do, and what the operator can.
+#: Why a call is refused if nobody can be asked, with the remedies of the cell and of the operator.
 NOBODY_ASKED: Final = (
     "nobody can be asked: a program runs the cells. Do without this call; the operator can allow "
     'it, unasked, with approvals = "never" in the policy, or have the program asked, by approve='
@@ -118,7 +122,7 @@ NOBODY_ASKED: Final = (
 
 
 class DenyAll:
-    """Approves of nothing: the policy has users asked, and a program has none to ask."""
+    """An approval that refuses all calls: the policy has users asked, and nobody can be."""
 
     def decide(
         self, _call: Call, _proceed: Callable[[], None], refuse: Callable[[str], None], /
@@ -130,14 +134,14 @@ class DenyAll:
         """Do nothing: nobody was asked."""
 
 
-#: The attribute of a program's function that says that nobody is asked about its calls.
+#: A program's function with this attribute is called without asking anybody.
 UNASKED: Final = "__cellblock_unasked__"
 
 
 class AllowNamed:
-    """Approves of calls of some functions of the program's own; ``others`` decides about the rest.
+    """An approval that allows calls of the named functions; ``others`` decides about the rest.
 
-    For a function that does nothing but hand the program its cell's answer.
+    For functions of a program that do no more than hand the program its cell's answer.
     """
 
     def __init__(self, names: frozenset[str], others: Approval) -> None:
@@ -146,27 +150,27 @@ class AllowNamed:
     def decide(
         self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None], /
     ) -> None:
-        """Have the call made, or decided about."""
+        """Allow the call, or let ``others`` decide."""
         if call.tool.name in self._names:
             proceed()
         else:
             self._others.decide(call, proceed, refuse)
 
     def dropped(self, number: int, /) -> None:
-        """Hand that on: who was not asked about the call takes no notice."""
+        """Pass that on. ``others`` ignores a call that it was not asked about."""
         self._others.dropped(number)
 
 
 class ToolSource(Protocol):
-    """Has tools, and runs calls of them."""
+    """A source of tools, which runs their calls: a worker, or functions of a program."""
 
     def open(
         self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
-        """Start; exactly one of the two is called."""
+        """Load the tools, then call exactly one of the two."""
 
     def narrow_to(self, timeout: float | None, timeouts: dict[str, float]) -> None:
-        """Set the time limits, in seconds: of any tool, and by name."""
+        """Set the time limits in seconds: of all tools, and of tools by name."""
 
     def begin(self, call: Call) -> None:
         """Run a call as soon as there is room."""
@@ -175,58 +179,59 @@ class ToolSource(Protocol):
         """Stop a call, or forget it if it has not begun."""
 
     def hold(self, *, held: bool) -> None:
-        """Keep answers back, or let them go again."""
+        """Hold answers back, or let them go again."""
 
     def close(self) -> None:
         """Stop all calls."""
 
 
 class Tooling(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session's cells may call, and within what limits: those of ``policy``.
+    """What a session's cells may call, within the limits of ``policy``.
 
-    ``approval`` decides about calls; None approves of all.
+    ``approval`` decides about calls; for None all are allowed.
     """
 
     policy: Policy
-    #: Makes the source of functions of the program that has the cells run.
+    #: Makes the source of the functions of a program, if a program runs the cells.
     functions: Callable[[], ToolSource] | None = None
-    #: Returns the worker of the operator's functions if one was started ahead, once.
+    #: Returns the worker of the operator's functions that was started ahead, if any, once.
     worker: Callable[[], Started | None] = lambda: None
     #: What operations may touch; None if the policy grants none.
     operations: OperationGrants | None = None
-    #: Gets what tells how much of a session's quota is used, by the name of what uses it.
+    #: Filled by the providers: for each tool with a quota, a function that returns how much of it
+    #: is used.
     budgets: dict[str, Callable[[], Budget]] = msgspec.field(default_factory=dict)
     approval: Approval | None = None
 
 
-# --- what a call says before its answer -------------------------------------------------------
+# --- reports of a call before its answer ------------------------------------------------------
 
 _MAX_LINE: Final = 200
-#: What gets progress lines of the call that runs in this thread or task.
+#: Called with progress lines of the call that runs in this thread or task.
 progress_to: Final[ContextVar[Callable[[str], None]]] = ContextVar("progress_to")
 
-#: What gets the uses of credentials of the call that runs in this thread or task.
+#: Called with the uses of credentials by the call that runs in this thread or task.
 uses_to: Final[ContextVar[Callable[[KeyUse], None]]] = ContextVar("uses_to")
 
-#: The number of the cell whose call runs in this thread or task, as ``ToolCall`` has it.
+#: The number of the cell whose call runs in this thread or task, from the guest's ``ToolCall``.
 calling_cell: Final[ContextVar[int]] = ContextVar("calling_cell", default=0)
 
 
 def report_progress(text: str) -> None:
-    """Show a line to the user who waits for the call that runs here."""
+    """Show the user a line about the call that runs in this thread or task."""
     if (send := progress_to.get(None)) is not None:
         send(text[:_MAX_LINE])
 
 
 def report_use(use: KeyUse) -> None:
-    """Have it recorded that the call that runs here sends a credential; before that is sent."""
+    """Record a credential of the call that runs in this thread or task, before it is sent."""
     if (send := uses_to.get(None)) is not None:
         send(use)
 
 
 # --- records of calls -------------------------------------------------------------------------
 
-#: Bytes of arguments and of a result that a record keeps; of larger ones it keeps the size.
+#: The most bytes of arguments and of a result that a record keeps. For larger ones it has the size.
 MAX_KEPT: Final = 4_096
 MASK: Final = "•••"
 _POSITIONAL, _REST, _NAMED_REST = (0, 1), 2, 4
@@ -234,58 +239,59 @@ Status = Literal["ok", "error", "withdrawn", "refused", "unfinished"]
 
 
 class CallRecord(msgspec.Struct, frozen=True):
-    """A call and its result, secrets included; ``as_dict`` is what others may see."""
+    """A call and its result with secrets; only ``as_dict`` may be shown to others."""
 
     number: int
     tool: Tool
     #: As the guest encoded them, or their size in bytes.
     arguments: bytes | int
     status: Status
-    #: The encoded value if ``status`` is ok, or its size.
+    #: The encoded value if ``status`` is ok, or its size in bytes.
     value: bytes | int = 0
     kind: str = ""
     message: str = ""
-    #: What a call of a language model cost.
+    #: How many a call of a language model took.
     tokens: int = 0
     seconds: float = 0.0
-    #: The number of its cell in the audit log; 0 is the last that was decided about.
+    #: The number of its cell in the audit log; 0 is the last cell that was decided about.
     cell: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON data with secrets masked; of large values it has the size only."""
+        """Return the record as JSON data: secrets are masked, large values replaced by sizes."""
         args, kwargs = _arguments(self.tool, self.arguments)
-        found: dict[str, Any] = {"name": self.tool.name, "args": args, "kwargs": kwargs}
-        found["status"] = self.status
+        data: dict[str, Any] = {"name": self.tool.name, "args": args, "kwargs": kwargs}
+        data["status"] = self.status
         if self.status == "ok":
-            found["result"] = MASK if self.tool.secret_result else _decoded(self.value)
+            data["result"] = MASK if self.tool.secret_result else _decoded(self.value)
         elif self.kind:
-            found["error"] = {"type": self.kind, "message": self.message}
+            data["error"] = {"type": self.kind, "message": self.message}
         if self.tokens:
-            found["tokens"] = self.tokens
-        return found | {"seconds": round(self.seconds, 6)}
+            data["tokens"] = self.tokens
+        return data | {"seconds": round(self.seconds, 6)}
 
 
 class CellCalls(msgspec.Struct, frozen=True):
-    """The calls that a cell made: the first ones, and how many more."""
+    """The calls of a cell: records of the first ones, and how many more there were."""
 
     records: tuple[CallRecord, ...] = ()
     left_out: int = 0
 
     def as_list(self) -> list[dict[str, Any]]:
-        """Return them as JSON data."""
+        """Return the records as JSON data."""
         return [record.as_dict() for record in self.records]
 
 
 def bounded(encoded: bytes) -> bytes | int:
-    """Return encoded data, or its size if it is too large for a record to keep."""
+    """Return encoded data, or its size in bytes if it is too large for a record."""
     return encoded if len(encoded) <= MAX_KEPT else len(encoded)
 
 
-#: Tables and images are described: nobody reads them in a record.
+#: Tables and images are decoded to a short description, since nobody reads them in a record.
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=arrays.described).decode
 
 
 def _decoded(encoded: bytes | int) -> Any:
+    """Return JSON data for encoded data, or for its size: a guest may have encoded anything."""
     if isinstance(encoded, int):
         return f"… {encoded:,} bytes"
     try:
@@ -313,22 +319,22 @@ def _arguments(tool: Tool, encoded: bytes | int) -> tuple[list[Any], dict[str, A
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    """Return ``text`` without these texts, of which one may hold another."""
+    """Return ``text`` with these secrets masked, the longest first: one may contain another."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
 
 
 def is_secret_at(tool: Tool, index: int) -> bool:
-    """Whether the positional argument at ``index`` is secret."""
-    positional = [one for one in tool.parameters if one.kind in _POSITIONAL]
-    rest = [one for one in tool.parameters if one.kind == _REST]
-    found = positional[index : index + 1] or rest
-    return any(one.secret for one in found)
+    """Return whether the positional argument at ``index`` is secret."""
+    positional = [each for each in tool.parameters if each.kind in _POSITIONAL]
+    rest = [each for each in tool.parameters if each.kind == _REST]
+    parameters = positional[index : index + 1] or rest
+    return any(each.secret for each in parameters)
 
 
 def is_secret_named(tool: Tool, key: str) -> bool:
-    """Whether the keyword argument ``key`` is secret."""
-    named = [one for one in tool.parameters if one.name == key and one.kind != 0]
-    found = named or [one for one in tool.parameters if one.kind == _NAMED_REST]
-    return any(one.secret for one in found)
+    """Return whether the keyword argument ``key`` is secret."""
+    named = [each for each in tool.parameters if each.name == key and each.kind != 0]
+    parameters = named or [each for each in tool.parameters if each.kind == _NAMED_REST]
+    return any(each.secret for each in parameters)

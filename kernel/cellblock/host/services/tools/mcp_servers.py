@@ -1,12 +1,13 @@
-"""Tools of the operator's MCP servers, as functions: imported in a worker of their own.
+"""Tools of the operator's MCP servers, as functions that cells call.
 
-A server is the operator's choice, and what it says is untrusted text: names become identifiers
-with the server's name before them, so that none takes the place of another function; descriptions
-are cleaned and bounded; a schema that can't be checked in bounded time is refused. Which tools
-there are, and what they take, is as at the start: a server can't put others in their place later.
+A worker of their own imports this module and calls ``connect``. The operator chooses the servers,
+but their texts are not trusted. The name of a tool becomes an identifier that begins with the
+server's name, so that it can't take the place of another function. Descriptions are cleaned and
+bounded. A schema that can't be checked in bounded time is refused. Tools and schemas are those of
+the start: a server can't replace them later.
 
 Arguments are checked against the tool's schema here, before the server gets them. Budgets, time
-limits, approvals and the audit log are those of all tools.
+limits, approvals and the audit log are the same as for all tools.
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ if TYPE_CHECKING:
     from cellblock.analysis.admission import Problem
     from cellblock.policy.mcp_servers import McpServer
 
-#: Seconds that a server has to start and name its tools: less than the host waits for all.
+#: Seconds for a server to start and list its tools: less than the host waits for a worker.
 STARTING: Final = 40.0
-#: Tools of one server, pages of their list, parameters of one, and characters of its description.
+#: The most tools of one server and pages of their list, parameters of a tool, and characters of its
+#: description.
 MAX_TOOLS: Final = 200
 _MAX_PAGES: Final = 20
 _MAX_PARAMETERS: Final = 60
 _MAX_DOC: Final = 4_000
 _MAX_LINE: Final = 200
-#: Levels of a type hint that is made of a schema, and types that one names.
+#: Levels of a type hint that is made from a schema, and types in a union.
 _MAX_DEPTH: Final = 3
 _MAX_PARTS: Final = 5
 _ALL: Final = "*"
@@ -66,7 +68,7 @@ _TYPES: Final = {
     "object": "dict",
     "string": "str",
 }
-#: Starts a program that the OS kernel ends with this worker.
+#: Code that starts a server's program so that the OS kernel ends it with this worker.
 _ENDS_WITH_US: Final = (
     "import ctypes,os,sys;"
     "ctypes.CDLL(None).prctl(1,9);"
@@ -76,37 +78,37 @@ _ENDS_WITH_US: Final = (
 
 
 class McpError(Exception):
-    """A server's own error; its text is the server's."""
+    """An error that a server reports, with the server's text."""
 
 
 def connect(servers: Mapping[str, McpServer]) -> dict[str, RegisteredTool]:
-    """Connect to all servers; return their tools by the names that cells have for them.
+    """Connect to all servers, and return their tools by the names that cells call.
 
-    Raises InvalidToolError for the first server or tool that can't be had.
+    Raises InvalidToolError for the first server or tool that can't be used.
     """
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="mcp").start()
-    found: dict[str, RegisteredTool] = {}
-    for name, server in servers.items():
-        own = _Server(name, server)
-        tools = asyncio.run_coroutine_threadsafe(own.opened(), loop).result().tools
-        wanted = [tool for tool in tools if _ALL in server.tools or tool.name in server.tools]
-        missing = set(server.tools) - {_ALL} - {tool.name for tool in tools}
+    registered: dict[str, RegisteredTool] = {}
+    for name, settings in servers.items():
+        server = _Server(name, settings)
+        tools = asyncio.run_coroutine_threadsafe(server.opened(), loop).result().tools
+        listed = [tool for tool in tools if _ALL in settings.tools or tool.name in settings.tools]
+        missing = set(settings.tools) - {_ALL} - {tool.name for tool in tools}
         if missing:
             shown = ", ".join(clean_line(tool.name, 60) for tool in tools[:20])
             remedy = f"It has: {shown or 'none'}."
             raise InvalidToolError(name, f"it has no tool {min(missing)}", remedy)
-        for tool in wanted:
-            made = _registered(own, tool, loop)
-            if made.tool.name in found:
+        for tool in listed:
+            made = _registered(server, tool, loop)
+            if made.tool.name in registered:
                 message = f"two of its tools are {made.tool.name} in cells"
                 raise InvalidToolError(name, message, "Name one of them in its tools.")
-            found[made.tool.name] = made
-    return found
+            registered[made.tool.name] = made
+    return registered
 
 
 class _Connection(NamedTuple):
-    """A connection, and what the server offers there. ``task`` keeps it open."""
+    """A connection to a server, and the tools that the server has there. ``task`` keeps it open."""
 
     client: Client
     tools: list[types.Tool]
@@ -114,19 +116,21 @@ class _Connection(NamedTuple):
 
 
 class _Server:
-    """A server: connected to when it is asked for, and again once the connection was lost.
+    """A server, which is connected to when it is needed, and again after a connection was lost.
 
-    All of it is called on one loop.
+    All methods are called on one loop.
     """
 
     def __init__(self, name: str, settings: McpServer) -> None:
-        self.name, self._settings = name, settings
+        self.name = name
+        self._settings = settings
+        #: Opens the connection, and has it as its result; None without a connection.
         self._opening: asyncio.Task[_Connection] | None = None
 
     async def opened(self) -> _Connection:
-        """Return the connection. Raises InvalidToolError.
+        """Return the connection, opened if there is none. Raises InvalidToolError.
 
-        Who is cancelled meanwhile does not end what others wait for.
+        If this call is cancelled, the connection still opens for other calls that wait for it.
         """
         return await asyncio.shield(self._open_once())
 
@@ -136,6 +140,7 @@ class _Server:
         return self._opening
 
     async def _open(self) -> _Connection:
+        """Open a connection. Raises InvalidToolError."""
         ready = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(_serve(self._settings, ready), name=self.name)
         remedy = f"Try it by itself: {self._settings.url or ' '.join(self._settings.command)}"
@@ -145,8 +150,9 @@ class _Server:
         except TimeoutError:
             message = f"it did not start within {STARTING:g} s"
         except NoSecretError as exc:
-            message, remedy = exc.message, exc.remedy
-        except Exception as exc:  # whatever a program or a network does
+            message = exc.message
+            remedy = exc.remedy
+        except Exception as exc:  # a program or a network may raise anything
             message = f"it can't be had: {_cause(exc)}"
         self._opening = None
         task.cancel()
@@ -155,17 +161,17 @@ class _Server:
     async def call(self, tool: types.Tool, arguments: dict[str, Any]) -> types.CallToolResult:
         """Call a tool that the server had at the start.
 
-        Raises OperationError where the server is lost, or its tool is another by now; and as the
-        SDK does.
+        Raises OperationError if the server is lost, or the tool has another schema by now, and the
+        exceptions of the SDK.
         """
         opening = self._open_once()
         try:
             connection = await asyncio.shield(opening)
         except InvalidToolError as exc:
-            said = without_paths(f"the MCP server {self.name}: {exc.message}")
-            raise OperationError("WorkerLost", said) from None
-        known = (one for one in connection.tools if one.name == tool.name)
-        if not any(_takes_and_gives(one) == _takes_and_gives(tool) for one in known):
+            message = without_paths(f"the MCP server {self.name}: {exc.message}")
+            raise OperationError("WorkerLost", message) from None
+        same_name = (each for each in connection.tools if each.name == tool.name)
+        if not any(_schemas(each) == _schemas(tool) for each in same_name):
             raise OperationError("WorkerLost", CHANGED)
         try:
             return await connection.client.call_tool(tool.name, arguments)
@@ -173,24 +179,28 @@ class _Server:
             if exc.code != types.CONNECTION_CLOSED and str(exc) != "Session terminated":
                 raise
         connection.task.cancel()
-        if self._opening is opening:  # not what another call has opened since
+        if self._opening is opening:  # otherwise another call has opened one since
             self._opening = None
         ended = "closed the connection" if self._settings.url else "ended"
         again = "makes another" if self._settings.url else "starts it again"
-        said = f"the MCP server {self.name} has {ended}: the next call {again}"
-        raise OperationError("WorkerLost", said)
+        message = f"the MCP server {self.name} has {ended}: the next call {again}"
+        raise OperationError("WorkerLost", message)
 
 
-def _takes_and_gives(tool: types.Tool) -> tuple[Any, Any]:
+def _schemas(tool: types.Tool) -> tuple[Any, Any]:
     return tool.input_schema, tool.output_schema
 
 
 async def _serve(server: McpServer, ready: asyncio.Future[tuple[Client, list[types.Tool]]]) -> None:
-    """Keep a connection: what opens one has to close it, so it is one task."""
+    """Open a connection, set ``ready`` to it and its tools, and keep it open until cancelled.
+
+    One task does it all, since the SDK's connection must be closed by the task that opened it.
+    """
     try:
         async with contextlib.AsyncExitStack() as stack:
             client = await stack.enter_async_context(_client(server, stack))
-            tools, cursor = list[types.Tool](), None
+            tools = list[types.Tool]()
+            cursor = None
             for _ in range(_MAX_PAGES):
                 page = await client.list_tools(cursor=cursor)
                 tools += page.tools
@@ -201,14 +211,17 @@ async def _serve(server: McpServer, ready: asyncio.Future[tuple[Client, list[typ
     except BaseException as exc:
         if not ready.done():
             ready.set_exception(exc if isinstance(exc, Exception) else McpError("it was ended"))
-        elif not isinstance(exc, Exception):  # those calls find the connection closed, and say so
+        elif not isinstance(exc, Exception):  # after an Exception, calls find the connection closed
             raise
 
 
 def _client(server: McpServer, stack: contextlib.AsyncExitStack) -> Client:
+    """Return a client for a server's URL, or for its program. Raises NoSecretError."""
     if server.url:
-        named = server.token_env
-        headers = {"Authorization": f"Bearer {read_secret(f'env:{named}')}"} if named else {}
+        token_env = server.token_env
+        headers = (
+            {"Authorization": f"Bearer {read_secret(f'env:{token_env}')}"} if token_env else {}
+        )
         web = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=None))
         stack.push_async_callback(web.aclose)
         return Client(streamable_http_client(server.url, http_client=web), cache=None)
@@ -218,7 +231,7 @@ def _client(server: McpServer, stack: contextlib.AsyncExitStack) -> Client:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the error within groups of errors, in a line."""
+    """Return the first error within groups of errors, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return clean_line(f"{type(error).__name__}: {error}", _MAX_LINE)
@@ -227,18 +240,20 @@ def _cause(error: BaseException) -> str:
 # --- a server's tool as a function ------------------------------------------------------------
 
 
-def _registered(own: _Server, tool: types.Tool, loop: asyncio.AbstractEventLoop) -> RegisteredTool:
-    """Return a tool as cells have it. Raises InvalidToolError."""
-    server = own.name
-    name = f"{server}_{re.sub(r'[^0-9A-Za-z_]', '_', tool.name)}"[:_MAX_LINE]
+def _registered(
+    server: _Server, tool: types.Tool, loop: asyncio.AbstractEventLoop
+) -> RegisteredTool:
+    """Return a server's tool as one that cells call. Raises InvalidToolError."""
+    server_name = server.name
+    name = f"{server_name}_{re.sub(r'[^0-9A-Za-z_]', '_', tool.name)}"[:_MAX_LINE]
     schema = tool.input_schema
     try:
-        check = checker(schema, f"tools.mcp.{server}")
+        check = checker(schema, f"tools.mcp.{server_name}")
     except (AdmissionError, RecursionError) as exc:
         message = f"the schema of {clean_line(tool.name, 60)} can't be used: {exc}"
-        raise InvalidToolError(server, message[:1_000], "Leave it out of its tools.") from None
+        raise InvalidToolError(server_name, message[:1_000], "Leave it out of its tools.") from None
     parameters = _parameters(schema)
-    required = [one.name for one in parameters if one.kind == _REQUIRED]
+    required = [each.name for each in parameters if each.kind == _REQUIRED]
     returned = tool.output_schema or {}
     wrapped = _wrapped(returned)
 
@@ -247,7 +262,7 @@ def _registered(own: _Server, tool: types.Tool, loop: asyncio.AbstractEventLoop)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         given = check_given(*args, **kwargs)
-        answer = asyncio.run_coroutine_threadsafe(own.call(tool, given), loop)
+        answer = asyncio.run_coroutine_threadsafe(server.call(tool, given), loop)
         try:
             return _value(await asyncio.wrap_future(answer), is_wrapped=wrapped is not None)
         except (asyncio.CancelledError, McpError, OperationError):
@@ -259,16 +274,16 @@ def _registered(own: _Server, tool: types.Tool, loop: asyncio.AbstractEventLoop)
         name=name,
         parameters=parameters,
         returns=_hint(returned if wrapped is None else wrapped),
-        doc=_doc(server, tool, parameters),
+        doc=_doc(server_name, tool, parameters),
         is_async=True,
     )
     return RegisteredTool(made, call, check_given)
 
 
 def _wrapped(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the schema of the value in an object whose only field is ``result``, else None.
+    """Return the schema of the value in an object whose only field is ``result``; otherwise None.
 
-    Structured content has to be an object: so the SDKs wrap what a tool returns that is none.
+    Structured content must be an object, so the SDKs wrap any other result in such an object.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict) or list(properties) != ["result"]:
@@ -279,17 +294,17 @@ def _wrapped(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _hint(schema: Any, depth: int = 0) -> str:
-    """Return a type hint for what a schema takes, as far as a short one says it; else ``""``."""
+    """Return a type hint for a schema, or "" if there is no short one."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return ""
     if isinstance(parts := schema.get("anyOf"), list):
-        hints = [_hint(one, depth + 1) for one in parts] if len(parts) <= _MAX_PARTS else [""]
+        hints = [_hint(part, depth + 1) for part in parts] if len(parts) <= _MAX_PARTS else [""]
         return " | ".join(dict.fromkeys(hints)) if all(hints) else ""
-    said = schema.get("type")
-    names = said if isinstance(said, list) else [said]
-    hints = [_TYPES[one] for one in names if isinstance(one, str) and one in _TYPES]
+    kind = schema.get("type")
+    names = kind if isinstance(kind, list) else [kind]
+    hints = [_TYPES[part] for part in names if isinstance(part, str) and part in _TYPES]
     items = _hint(schema.get("items"), depth + 1)
-    return " | ".join(f"list[{items}]" if one == "list" and items else one for one in hints)
+    return " | ".join(f"list[{items}]" if part == "list" and items else part for part in hints)
 
 
 def _arguments(
@@ -299,7 +314,7 @@ def _arguments(
     kwargs: dict[str, Any],
     check: Callable[[Any], tuple[Problem, ...]],
 ) -> dict[str, Any]:
-    """Return a call's arguments by name. Raises OperationError for what does not fit."""
+    """Return a call's arguments by name. Raises OperationError if they do not fit."""
     if len(args) > len(required):
         message = f"{name} takes {len(required)} arguments without a name"
         raise OperationError("ValidationError", message)
@@ -312,24 +327,27 @@ def _arguments(
     except (TypeError, ValueError, RecursionError) as exc:
         raise OperationError("ValidationError", f"it is no JSON data: {exc}"[:500]) from None
     if problems := check(given):
-        said = "; ".join(f"{one.path}: {one.message}" for one in problems[:5])
-        raise OperationError("ValidationError", said)
+        message = "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:5])
+        raise OperationError("ValidationError", message)
     return given
 
 
 def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
-    """Return a signature for a schema: what is required by place or name, the rest by name."""
+    """Return the parameters for a schema: required ones first, optional ones by name only.
+
+    Properties that can't be names in Python, or are too many, go into ``**arguments``.
+    """
     properties = schema.get("properties")
     named: dict[str, Any] = properties if isinstance(properties, dict) else {}
     required = schema.get("required")
     needed = set(required) if isinstance(required, list) else set[Any]()
     fits = {
-        key: own
-        for key, own in list(named.items())[:_MAX_PARAMETERS]
+        key: inner
+        for key, inner in list(named.items())[:_MAX_PARAMETERS]
         if key.isidentifier() and not keyword.iskeyword(key) and len(key) <= _MAX_LINE
     }
-    found = [_parameter(key, own, _REQUIRED) for key, own in fits.items() if key in needed]
-    found += [_parameter(key, own, _OPTIONAL) for key, own in fits.items() if key not in needed]
+    found = [_parameter(key, inner, _REQUIRED) for key, inner in fits.items() if key in needed]
+    found += [_parameter(key, inner, _OPTIONAL) for key, inner in fits.items() if key not in needed]
     if len(fits) < len(named) or not named:
         rest = "arguments"
         while rest in fits:
@@ -338,8 +356,8 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def _parameter(name: str, own: Any, kind: int) -> Parameter:
-    known: Mapping[str, Any] = own if isinstance(own, dict) else {}
+def _parameter(name: str, schema: Any, kind: int) -> Parameter:
+    known: Mapping[str, Any] = schema if isinstance(schema, dict) else {}
     default = None if kind == _REQUIRED else repr(known.get("default"))
     if default is not None and len(default) > _MAX_LINE:
         default = "..."
@@ -347,29 +365,30 @@ def _parameter(name: str, own: Any, kind: int) -> Parameter:
 
 
 def _doc(server: str, tool: types.Tool, parameters: tuple[Parameter, ...]) -> str:
-    """Return what ``NAME_TOOL?`` shows: the server's words, cleaned, and whose they are."""
+    """Return the text that ``NAME_TOOL?`` shows: the server's, cleaned, and attributed to it."""
     first, _, rest = (tool.description or "").strip().partition("\n")
-    # In one line: that is all that lists of tools show.
+    # The attribution shares a line with the text, since lists of tools show the first line only.
     lines = [f"The MCP server {server} says of it: {first or 'nothing'}", *([rest] * bool(rest))]
     properties = tool.input_schema.get("properties")
-    for one in parameters:
-        own = properties.get(one.name) if isinstance(properties, dict) else None
-        said = own.get("description") if isinstance(own, dict) else None
-        if isinstance(said, str):
-            lines.append(f"{one.name}: {clean_line(said, _MAX_LINE)}")
+    for parameter in parameters:
+        schema = properties.get(parameter.name) if isinstance(properties, dict) else None
+        description = schema.get("description") if isinstance(schema, dict) else None
+        if isinstance(description, str):
+            lines.append(f"{parameter.name}: {clean_line(description, _MAX_LINE)}")
     return visible_lines(clean_text("\n".join(lines))[:_MAX_DOC])
 
 
 def _value(result: types.CallToolResult, *, is_wrapped: bool) -> Any:
-    """Return what a cell gets: structured data, or text, or blocks. Raises McpError.
+    """Return a result for the cell: structured data, a text, or a list of blocks.
 
-    ``is_wrapped``: the data is in an object, beneath ``result``.
+    ``is_wrapped``: the data is in an object, beneath ``result``. Raises McpError if the result is
+    an error.
     """
-    texts = [one.text for one in result.content if isinstance(one, types.TextContent)]
+    texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
     if result.is_error:
         raise McpError("\n".join(texts)[:2_000])
     if (data := result.structured_content) is not None:
         return data["result"] if is_wrapped and list(data) == ["result"] else data
     if len(texts) == len(result.content):
         return "\n".join(texts)
-    return [one.model_dump(mode="json", exclude_none=True) for one in result.content]
+    return [block.model_dump(mode="json", exclude_none=True) for block in result.content]

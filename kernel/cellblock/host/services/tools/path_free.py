@@ -1,4 +1,4 @@
-"""Messages of errors without paths of this machine."""
+"""Removes this machine's paths from error messages that cells are shown."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cellblock.render.text import encodable
 
 #: Characters of a message.
 MAX_MESSAGE: Final = 2_000
-#: What may be an absolute path of this machine, or looks like one and stays. Possessive quantifiers
-#: keep the time linear in the length of the message.
+#: A text that may be an absolute path of this machine, or (``stays``) one that only looks like it.
+#: Possessive quantifiers keep the time linear in the length of the message.
 _PATH: Final = re.compile(
     r"""
     (?P<stays>
@@ -41,10 +41,10 @@ _ENDS: Final = ".,:;!?)]}"
 
 
 def without_paths(text: str) -> str:
-    """Return a text of bounded length without absolute paths of this machine.
+    """Return a text of bounded length with ``<path>`` for each absolute path of this machine.
 
-    Web addresses stay. If a path is not in quotes and its last name has spaces, what follows the
-    first space may stay.
+    Web addresses stay. If a path is not in quotes and its last name has spaces, the part of the
+    name after the first space may stay.
     """
     return _PATH.sub(_hidden, encodable(text[: 2 * MAX_MESSAGE]))[:MAX_MESSAGE]
 

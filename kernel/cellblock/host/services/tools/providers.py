@@ -1,4 +1,9 @@
-"""All that run calls for one session; loaded when it has tools, or its guest calls one."""
+"""Providers: everything that runs tool calls for one session.
+
+The broker loads this module when the session has tools, or when its guest calls one. ``Providers``
+knows which provider has a tool and passes calls on: to the worker of the operator's functions or
+MCP servers, to functions of a program, to ``OperationsProvider`` or to ``llm.LlmProvider``.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +50,15 @@ def functions_of(policy: Policy) -> WorkerSettings:
 
 
 class Providers:
-    """All that run calls for one session: each call goes to the provider that has its tool.
+    """The providers of one session. Each call goes to the provider that has its tool.
 
     The operator's tools are known when their worker has imported them. Operations and language
-    models are known at once, and so are the operator's tools in a fork, by what it is a fork of:
-    their workers start with the first call.
+    models are known at once, and their workers start with the first call. So it is in a fork with
+    the operator's tools, too, which the parent session knows.
     """
 
     def __init__(self, reactor: Reactor, tooling: Tooling) -> None:
-        #: Those that have to be asked which tools they have, with their answers.
+        #: The sources that load their tools, with those tools, None until they are known.
         self._sources: dict[ToolSource, tuple[messages.Tool, ...] | None] = {}
         self._operations: OperationsProvider | None = None
         self._llm: llm.LlmProvider | None = None
@@ -62,7 +67,7 @@ class Providers:
         #: Names of tools that a narrower policy took away.
         self._gone = frozenset[str]()
         self._policy = policy = tooling.policy
-        #: Those of the operator's tools, by the field of the policy.
+        #: The workers of the operator's tools, by the field of the policy.
         self._workers: dict[str, WorkerProvider] = {}
         if policy.tools:
             ahead = tooling.worker()
@@ -81,11 +86,13 @@ class Providers:
         if policy.llm.granted:
             self._llm = llm.LlmProvider(reactor, policy.llm, max_bytes=policy.tool_max_bytes)
             tooling.budgets[llm.CALL] = self._llm.spent
-        self._own = [one for one in (self._operations, self._llm) if one is not None]
-        #: By name, also those that are gone: their calls may be under way.
+        #: The providers of the host's own tools.
+        self._own = [each for each in (self._operations, self._llm) if each is not None]
+        #: Each tool and its provider, by the tool's name. It keeps tools that are gone, since their
+        #: calls may still be running.
         self._named: dict[str, tuple[messages.Tool, ToolSource | _Own]] = {}
         self._index()
-        #: Tools of the host's own that the policy does not grant, and why not.
+        #: The host's own tools that the policy does not grant, and why each is refused.
         self.withheld = {tool.name: catalog.refusal(tool.name) for tool in catalog.ALL.values()}
         self.withheld |= {name: llm.refusal(name) for name in (llm.CALL, llm.CHAT)}
         for name in self._named:
@@ -93,12 +100,12 @@ class Providers:
 
     @property
     def awaited(self) -> bool:
-        """Whether it is not known yet what cells may call: no guest starts before that."""
+        """Whether the tools or packages are not known yet. No guest may start before that."""
         return self._paths is None or None in self._sources.values()
 
     @property
     def tools(self) -> tuple[messages.Tool, ...]:
-        """What cells may call."""
+        """The tools that cells may call."""
         return tuple(tool for tool, _ in self._named.values() if tool.name not in self._gone)
 
     @property
@@ -108,7 +115,7 @@ class Providers:
 
     @property
     def from_workers(self) -> dict[str, tuple[messages.Tool, ...]]:
-        """The operator's tools that cells may call, as far as known, by the policy's field."""
+        """The operator's tools that cells may call and are known by now, by the policy's field."""
         return {
             field: tuple(tool for tool in tools if tool.name not in self._gone)
             for field, worker in self._workers.items()
@@ -116,16 +123,17 @@ class Providers:
         }
 
     def tool(self, name: str) -> messages.Tool | None:
-        """Return the tool of that name, if there is one."""
+        """Return the tool of that name that cells may call, or None."""
         return None if name in self._gone or name not in self._named else self._named[name][0]
 
     def _index(self) -> None:
-        found = [(tool, source) for source, tools in self._sources.items() for tool in tools or ()]
-        own = [(tool, one) for one in self._own for tool in one.tools]
-        self._named = {tool.name: (tool, one) for tool, one in (*found, *own)}
+        """Fill ``_named`` from the tools that are known by now."""
+        loaded = [(tool, source) for source, tools in self._sources.items() for tool in tools or ()]
+        own = [(tool, provider) for provider in self._own for tool in provider.tools]
+        self._named = {tool.name: (tool, provider) for tool, provider in (*loaded, *own)}
 
     def expect(self, known: Mapping[str, tuple[messages.Tool, ...]]) -> None:
-        """Take ``from_workers`` of a session under the same policy as known, before ``open``."""
+        """Take over ``from_workers`` of a session under the same policy. Called before ``open``."""
         for field, worker in self._workers.items():
             if field in known:
                 worker.expect(known[field])
@@ -138,14 +146,14 @@ class Providers:
         on_failed: Callable[[PolicyError], None],
         tell: Callable[[str], None],
     ) -> None:
-        """Find out which tools there are, and install the policy's packages.
+        """Load the tools, and install the policy's packages.
 
-        Calls one of the two once, at once if there is nothing to wait for. ``tell`` gets lines
-        about the progress of the installation.
+        Exactly one of ``on_ready`` and ``on_failed`` is called, once; before ``open`` returns if
+        there is nothing to wait for. ``tell`` gets lines about the installation's progress.
         """
         failed = False
 
-        def known(source: ToolSource, tools: tuple[messages.Tool, ...]) -> None:
+        def on_tools(source: ToolSource, tools: tuple[messages.Tool, ...]) -> None:
             if twice := next((tool.name for tool in tools if self.tool(tool.name)), ""):
                 what = "the policy has a tool of this name already"
                 file, key = (self._policy.name, "tools") if self._policy.tools else ("tools", "")
@@ -156,7 +164,7 @@ class Providers:
             self._index()
             settle()
 
-        def installed(paths: tuple[str, ...]) -> None:
+        def on_installed(paths: tuple[str, ...]) -> None:
             self._paths = paths
             settle()
 
@@ -171,13 +179,13 @@ class Providers:
                 on_failed(error)
 
         settle()
-        for source in [one for one, tools in self._sources.items() if tools is None]:
-            source.open(partial(known, source), fail)
+        for source in [source for source, tools in self._sources.items() if tools is None]:
+            source.open(partial(on_tools, source), fail)
         if self._operations is not None:
-            self._operations.open(installed, fail, tell)
+            self._operations.open(on_installed, fail, tell)
 
     def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
-        """Apply a narrower policy to calls that begin now; ``gone`` are tools it takes away."""
+        """Apply a narrower policy to calls that begin from now on; it takes ``gone`` tools away."""
         self._gone |= frozenset(gone)
         for source in self._sources:
             source.narrow_to(tooling.policy.tool_timeout, tooling.policy.tool_timeouts)
@@ -190,12 +198,18 @@ class Providers:
         return provider.precheck(call) if isinstance(provider, _Own) else None
 
     def carries(self, call: Call) -> tuple[str, ...]:
-        """Return the credentials that a call's first request carries, for who is asked about it."""
+        """Return the names of the credentials that a call's first request carries.
+
+        They are shown to the user who is asked about the call.
+        """
         _, provider = self._named.get(call.tool.name, (None, None))
         return provider.carries(call) if isinstance(provider, OperationsProvider) else ()
 
     def check(self, call: Call) -> None:
-        """Answer whether a call's arguments fit, before a user is asked; nothing of it is run."""
+        """Validate a call's arguments, and answer whether they fit. Called before a user is asked.
+
+        The tool isn't run.
+        """
         _, provider = self._named[call.tool.name]
         if isinstance(provider, llm.LlmProvider):
             call.answer(Answer())  # its precheck has validated them
@@ -213,7 +227,7 @@ class Providers:
             source.cancel(number)
 
     def hold(self, *, held: bool) -> None:
-        """Keep answers back, or let them go again."""
+        """Hold answers back, or let them go again."""
         for source in self._all():
             source.hold(held=held)
 
@@ -223,35 +237,38 @@ class Providers:
             source.close()
 
     def _all(self) -> list[ToolSource]:
-        return [*self._sources, *(one.worker for one in self._own)]
+        return [*self._sources, *(provider.worker for provider in self._own)]
 
 
 # --- operations -------------------------------------------------------------------------------
 
-#: Seconds beyond a call's own time limit, so that the operation reports the timeout itself.
+#: Seconds that the worker waits beyond an operation's own time limit, so that the operation itself
+#: reports the timeout.
 _GRACE: Final = 2.0
-#: Bytes of an answer besides its data: headers, names; and of an entry of a folder.
+#: Bytes of an answer besides its data (headers, names), and of each entry of a folder.
 _BESIDES: Final = 256 * 2**10
 _ENTRY: Final = 400
-#: The number of the call that installs the policy's packages; cells' calls begin at 1.
+#: The number of the call that installs the policy's packages. Cells' calls begin at 1.
 _BEFORE_ALL: Final = 0
-#: Bytes that a file counts as at least: a block of a disk.
+#: The least bytes that a written file counts as: a block of a disk.
 _LEAST_FILE: Final = 4_096
 _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 class OperationsProvider:
-    """Runs operations, in a worker of their own that starts with the first call.
+    """The provider of operations, in a worker of their own that starts with the first call.
 
-    ``refusal`` answers what is plainly not granted before a user is asked. A quota counts what
-    ``ops.write_file`` writes. Calls that pass go to the worker, which judges them once more with
-    what only it finds out, such as where a link leads.
+    A call that is refused by its arguments alone is refused before a user is asked (``refusal``).
+    Bytes that ``ops.write_file`` writes count against a quota. The worker judges a call once more,
+    with facts that only it finds out, such as where a link leads.
     """
 
     def __init__(self, reactor: Reactor, policy: Policy, grants: OperationGrants) -> None:
-        self._reactor, self._policy, self._grants = reactor, policy, grants
+        self._reactor = reactor
+        self._policy = policy
+        self._grants = grants
         self.worker = WorkerProvider(reactor, _worker_settings(policy, grants))
-        #: What cells may call.
+        #: The tools that cells may call.
         self.tools = catalog.granted_tools(policy.operations)
         written = grants.tables.get("write_file")
         self._written = Quota(written["max_total_bytes"] if written else 0)
@@ -261,9 +278,9 @@ class OperationsProvider:
         return WriteBudget(self._written.used, self._written.most)
 
     def narrow_to(self, policy: Policy, grants: OperationGrants) -> None:
-        """Apply a narrower policy to calls that begin now, in a new worker if need be.
+        """Apply a narrower policy to calls that begin from now on, in a new worker if need be.
 
-        The quota stays the same one.
+        The quota and its use stay the same.
         """
         settings = _worker_settings(policy, grants)
         if grants != self._grants:
@@ -271,7 +288,8 @@ class OperationsProvider:
             self.worker = WorkerProvider(self._reactor, settings)
         elif policy.tool_timeout != self._policy.tool_timeout:
             self.worker.narrow_to(settings.timeout, settings.timeouts)
-        self._policy, self._grants = policy, grants
+        self._policy = policy
+        self._grants = grants
 
     def open(
         self,
@@ -279,16 +297,17 @@ class OperationsProvider:
         on_failed: Callable[[PolicyError], None],
         tell: Callable[[str], None],
     ) -> None:
-        """Install the policy's packages; ``on_ready`` gets the folders to import them from.
+        """Install the policy's packages. ``on_ready`` gets the folders to import them from.
 
-        Exactly one of the two is called, at once if there is nothing to install.
+        Exactly one of ``on_ready`` and ``on_failed`` is called, before ``open`` returns if there is
+        nothing to install.
         """
         packages = self._policy.packages
         if not packages:
             on_ready(())
             return
 
-        def done(answer: Answer) -> None:
+        def on_answer(answer: Answer) -> None:
             if not answer.kind:
                 on_ready(tuple(_decode(answer.value)["paths"]))
                 return
@@ -298,41 +317,41 @@ class OperationsProvider:
             on_failed(self._policy.error(what, "packages", list(packages), remedy))
 
         arguments = msgspec.Raw(msgspec.msgpack.encode((packages, {})))
-        self.worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, done, tell=tell))
+        self.worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, on_answer, tell=tell))
 
     def precheck(self, call: Call) -> Answer | None:
         """Return the refusal of a call that is not granted, before a user is asked."""
         return refusal(call, self._policy.operations, self._grants)
 
     def carries(self, call: Call) -> tuple[str, ...]:
-        """Return the credentials that a request carries which passed ``precheck``."""
+        """Return the names of credentials that a request carries which passed ``precheck``."""
         if call.tool.name != catalog.HTTP.name or not self._grants.credentials:
             return ()
         try:
             args, kwargs = values.decode(call.arguments)
             return _carried(list(args), dict(kwargs), self._grants)
         except (OperationError, *_MISFITS):
-            return ()  # the worker says what is wrong with it, and sends none
+            return ()  # the worker will refuse it, and send no key
 
     def begin(self, call: Call) -> None:
         """Run a call, unless it exceeds the session's quota for writing."""
         if call.tool.name != catalog.WRITE_FILE.name:
             self.worker.begin(call)
             return
-        taken = max(len(bytes(call.arguments)), _LEAST_FILE)
-        if not self._written.reserve(taken):
-            why = f"it counts as {taken:,} bytes, too many (max_total_bytes)"
+        size = max(len(bytes(call.arguments)), _LEAST_FILE)
+        if not self._written.reserve(size):
+            why = f"it counts as {size:,} bytes, too many (max_total_bytes)"
             message = f"{why}: {self.spent()} for this session"
             call.answer(Answer(kind="BudgetSpent", message=message))
             return
 
-        def answer(answer: Answer) -> None:
-            # With any other answer, or none, something may have been written.
+        def on_answer(answer: Answer) -> None:
+            # After any other answer, or none, something may have been written.
             if answer.kind in UNWRITTEN:
-                self._written.release(taken)
+                self._written.release(size)
             call.answer(answer)
 
-        self.worker.begin(replace(call, answer=answer))
+        self.worker.begin(replace(call, answer=on_answer))
 
 
 def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:
@@ -352,13 +371,15 @@ def _worker_settings(policy: Policy, grants: OperationGrants) -> WorkerSettings:
     )
 
 
-# --- what is refused before a user is asked: by its spelling; nothing is opened or sent -------
+# --- calls that are refused by their arguments alone, before a user is asked ------------------
+#
+# Nothing is opened or sent here.
 
 
 def refusal(call: Call, section: Operations | None, grants: OperationGrants) -> Answer | None:
-    """Return the refusal of a call that asks for what is not granted, else None.
+    """Return the refusal of a call whose arguments show that it isn't granted; otherwise None.
 
-    Arguments that do not fit the signature are left to the worker, which says so.
+    Arguments that do not fit the signature are left to the worker, which says what is wrong.
     """
     try:
         table = getattr(section, call.tool.name.removeprefix(catalog.PREFIX), None)
@@ -372,19 +393,19 @@ def refusal(call: Call, section: Operations | None, grants: OperationGrants) -> 
     return None
 
 
-#: What comes of arguments that do not fit the signature.
+#: Exceptions that arguments raise which do not fit the signature.
 _MISFITS: Final = (msgspec.MsgspecError, RecursionError, TypeError, ValueError)
 
 
 def _check(
     name: str, args: list[Any], kwargs: dict[Any, Any], table: Any, grants: OperationGrants
 ) -> None:
-    """Raise OperationError for what is not granted, TypeError for arguments of a wrong type."""
+    """Raise OperationError for a call that isn't granted, TypeError for misfitting arguments."""
     if name == catalog.HTTP.name:
         url = urls.parse_url(_text(args[0] if args else kwargs.get("url")))
         private = urls.HttpRules(table).check(_text(kwargs.get("method", "GET")), url)
-        found = [url.host.strip("[]")] if is_address(url.host) else []
-        if why := addresses.refusal(found, private=private):
+        literal = [url.host.strip("[]")] if is_address(url.host) else []
+        if why := addresses.refusal(literal, private=private):
             raise not_granted(f"{url.host}: {why}")
         _carried(args, kwargs, grants)
     elif name == catalog.INSTALL.name:
@@ -399,14 +420,14 @@ def _check(
 
 
 def _carried(args: list[Any], kwargs: dict[Any, Any], grants: OperationGrants) -> tuple[str, ...]:
-    """Return the names of credentials at a request's first hop. Raises as ``_check``."""
+    """Return the names of credentials at a request's first hop. Raises as ``_check`` does."""
     url = urls.parse_url(_text(args[0] if args else kwargs.get("url")))
     sent = map(_text, kwargs.get("headers") or ())
     return tuple(name for name, _ in keys.Keys(grants.credentials).named_at(url, sent))
 
 
 def _text(value: Any) -> str:
-    """Return a text as pydantic reads it, from bytes too. Raises TypeError, ValueError."""
+    """Return a text, decoding bytes as pydantic does. Raises TypeError, ValueError."""
     if isinstance(value, bytes):
         return value.decode()
     if not isinstance(value, str):

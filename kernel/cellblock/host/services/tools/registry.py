@@ -1,13 +1,13 @@
-"""Functions as tools: what cells are told of each, what they may give it, and what they get of it.
+"""The registry: makes tools of functions, validates their arguments, and encodes their results.
 
-An entry of the policy's ``tools`` is ``module:function`` (``load``). Operations are the host's own
-(``operations.loading``).
+It runs in the process that runs the tools: a worker, or a program with functions of its own. An
+entry of the policy's ``tools`` is ``module:function`` (``load``); ``operations.loading`` makes
+tools of the host's own functions.
 
-**Arguments are validated here**, by pydantic against the function's type hints, in the process that
-runs the tool and right before it runs, and where people are asked about calls also before that;
-what does not fit is answered as a ``ValidationError``. They
-come from a hostile guest, and pydantic makes an error of everything that does not fit, so the
-values in a call's arguments are counted before.
+**Arguments are validated here**, by pydantic against the function's type hints, right before the
+tool runs, and also before a user is asked about the call. Arguments that do not fit are answered as
+a ``ValidationError``. Since they come from a hostile guest, and pydantic makes an error of each
+value that does not fit, the number of values is bounded first.
 
 Results become plain data. Of an exception a cell gets the type and the message, without secret
 arguments (``mask_secrets``) and without paths of this machine (``without_paths``).
@@ -50,30 +50,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-#: Names that mean something else in a cell.
+#: Names that mean something else in a cell, so that no tool may have them.
 _RESERVED_NAMES: Final = {
     *vars(builtins), *REFUSED_BUILTINS, *RESERVED, *keyword.kwlist,
     "In", "Out", "ToolError", "display", "get_ipython", "getpass", "inputs", "ops",
 }  # fmt: skip
 _NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
 _MAX_DOC, _MAX_TEXT = 10_000, 300
-#: A name behind the modules that it is in.
+#: A name with the modules that it is in before it.
 _QUALIFIED: Final = re.compile(r"\b((?:[^\W\d]\w*\.)+)([^\W\d]\w*)")
 
 
 class InvalidToolError(Exception):
-    """An entry is no tool; says what to do about it."""
+    """An entry can't be used as a tool: ``message`` says why, ``remedy`` what to do."""
 
     def __init__(self, entry: str, message: str, remedy: str) -> None:
         super().__init__(message)
-        self.entry, self.message, self.remedy = entry, message, remedy
+        self.entry = entry
+        self.message = message
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTool:
-    """A tool: what cells are told of it, and what is called, which validates its arguments.
+    """A tool: its description for cells, and the function to call, which validates its arguments.
 
-    ``check`` raises what ``function`` raises for arguments that do not fit, and does nothing else.
+    ``check`` only validates arguments, and raises what ``function`` raises if they do not fit.
     """
 
     tool: Tool
@@ -82,18 +84,22 @@ class RegisteredTool:
 
 
 def load(entries: tuple[str, ...]) -> dict[str, RegisteredTool]:
-    """Return the operator's tools by name. Raises InvalidToolError for the first that is none."""
+    """Import the operator's tools, and return them by name. Raises InvalidToolError."""
     return register((entry, *_import_entry(entry)) for entry in entries)
 
 
 def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]:
-    """Return tools by name, of entries, names and functions. Raises InvalidToolError."""
-    found: dict[str, RegisteredTool] = {}
+    """Return tools by name. Each is given by its entry, its name and its function.
+
+    Raises InvalidToolError for the first that can't be a tool.
+    """
+    registered: dict[str, RegisteredTool] = {}
     for entry, name, function in named:
-        if name in found:
+        if name in registered:
             raise InvalidToolError(entry, f"another tool is named {name}", "Rename one of them.")
         if not name.isidentifier():
-            message, remedy = f"{name} is no name that a cell can call", _NAME_IT
+            message = f"{name} is no name that a cell can call"
+            remedy = _NAME_IT
             raise InvalidToolError(entry, message, remedy)
         if name in _RESERVED_NAMES or name.startswith("_"):
             message = f"{name} can't be the name of a tool: it means something else in a cell"
@@ -102,31 +108,35 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
             raise InvalidToolError(entry, "it is no function", "Name one.")
         try:
             tool = _described(name, function)
-            found[name] = with_validation(tool, function)
-        except Exception as exc:  # pydantic's have no common base
+            registered[name] = with_validation(tool, function)
+        except Exception as exc:  # pydantic's exceptions have no common base
             message = f"its signature can't be used: {type(exc).__name__}: {exc}".partition("\n")[0]
             remedy = (
                 "Give it type hints of data: str, int, list, dict, dataclasses, pydantic models."
             )
             raise InvalidToolError(entry, message, remedy) from None
-    return found
+    return registered
 
 
 def register_functions(
     given: Iterable[Callable[..., Any]] | Mapping[str, Any],
 ) -> dict[str, RegisteredTool]:
-    """Return functions as tools, under their own names or a mapping's.
+    """Return a program's functions as tools, named by themselves or by a mapping.
 
     Raises PolicyError for the first one that can't be a tool.
     """
     if isinstance(given, Mapping):
         pairs = [(name, function) for name, function in given.items()]
     else:
-        pairs = [(str(getattr(one, "__name__", type(one).__name__)), one) for one in given]
+        pairs = [
+            (str(getattr(function, "__name__", type(function).__name__)), function)
+            for function in given
+        ]
     try:
         return register((name, name, function) for name, function in pairs)
     except InvalidToolError as exc:
-        what, value = exc.message, repr(exc.entry)
+        what = exc.message
+        value = repr(exc.entry)
         raise PolicyError(what, file="tools", value=value, remedy=exc.remedy) from None
 
 
@@ -135,7 +145,7 @@ def _import_entry(entry: str) -> tuple[str, Any]:
     module, _, path = entry.partition(":")
     try:
         function: Any = importlib.import_module(module)
-    except BaseException as exc:  # whatever a module does when it is imported
+    except BaseException as exc:  # a module may raise anything when it is imported
         message = f"{module} can't be imported: {type(exc).__name__}: {exc}"
         remedy = (
             f"Install what it needs for {sys.executable}; the notebook's folder is not searched."
@@ -148,21 +158,22 @@ def _import_entry(entry: str) -> tuple[str, Any]:
     return path.rpartition(".")[2], function
 
 
-# --- what cells are told ----------------------------------------------------------------------
+# --- the description of a tool for cells ------------------------------------------------------
 
 
 def _described(name: str, function: Callable[..., Any]) -> Tool:
+    """Return the description of a function as a tool."""
     signature = inspect.signature(function)
     unwrapped: Any = function.func if isinstance(function, functools.partial) else function
     try:
         hints = typing.get_type_hints(unwrapped, include_extras=True)
-    except Exception:  # names that only a type checker knows; pydantic will say
+    except Exception:  # a name that only type checkers know: pydantic will raise for it
         hints = {}
     returns = hints.get("return", signature.return_annotation)
     is_async = map(inspect.iscoroutinefunction, (function, type(function).__call__))
     return Tool(
         name=name,
-        parameters=tuple(_parameter(one, hints) for one in signature.parameters.values()),
+        parameters=tuple(_parameter(each, hints) for each in signature.parameters.values()),
         returns=_text(returns),
         doc=(inspect.getdoc(function) or "")[:_MAX_DOC],
         is_async=any(is_async),
@@ -170,17 +181,26 @@ def _described(name: str, function: Callable[..., Any]) -> Tool:
     )
 
 
-def _parameter(one: inspect.Parameter, hints: dict[str, Any]) -> Parameter:
-    hint = hints.get(one.name, one.annotation)
+def _parameter(parameter: inspect.Parameter, hints: dict[str, Any]) -> Parameter:
+    hint = hints.get(parameter.name, parameter.annotation)
     secret = is_secret(hint)
-    default = None if one.default is one.empty else _default(one.default, secret=secret)
+    default = (
+        None if parameter.default is parameter.empty else _default(parameter.default, secret=secret)
+    )
     return Parameter(
-        name=one.name, kind=int(one.kind), annotation=_text(hint), default=default, secret=secret
+        name=parameter.name,
+        kind=int(parameter.kind),
+        annotation=_text(hint),
+        default=default,
+        secret=secret,
     )
 
 
 def _default(value: object, *, secret: bool) -> str:
-    """Return the text of a default if it is a literal: any other may name what is here."""
+    """Return the text of a default, or "...".
+
+    Only a literal is shown: the text of another object may reveal something of this machine.
+    """
     if secret:
         return f"'{MASK}'"
     text = repr(value)
@@ -191,6 +211,7 @@ def _default(value: object, *, secret: bool) -> str:
 
 
 def _text(hint: Any) -> str:
+    """Return the text of a type hint."""
     if hint is inspect.Parameter.empty:
         return ""
     if typing.get_origin(hint) is typing.Annotated:
@@ -198,40 +219,42 @@ def _text(hint: Any) -> str:
     if hint in (None, type(None)):
         return "None"
     text = hint if isinstance(hint, str) else inspect.formatannotation(hint)
-    # A type's module is of no use in a cell, but a table's library, as several have such a type;
-    # the texts of a Literal stay as they are.
+    # Modules are left out, since they mean nothing in a cell. A table keeps its library, since
+    # several have a type of that name. A hint with quotes, such as a Literal, stays as it is.
     return (text if "'" in text else _QUALIFIED.sub(_short, text))[:_MAX_TEXT]
 
 
-def _short(found: re.Match[str]) -> str:
-    name = f"{found[1].partition('.')[0]}.{found[2]}"
-    return name if arrays.is_table_name(name) else found[2]
+def _short(match: re.Match[str]) -> str:
+    name = f"{match[1].partition('.')[0]}.{match[2]}"
+    return name if arrays.is_table_name(name) else match[2]
 
 
 # --- validation -------------------------------------------------------------------------------
 
-#: Values in one call's arguments, keys of dicts not counted. That many errors are 0.1 s and 40 MB.
+#: Values in one call's arguments, without keys of dicts. So many errors take 0.1 s and 40 MB.
 MAX_VALUES: Final = 100_000
-#: Bytes of the array that is made of texts for a tool: numpy has each as wide as the longest.
+#: Bytes of an array of texts: numpy makes each item as wide as the longest.
 MAX_ARRAY_BYTES: Final = 64 << 20
-#: Bytes of a character there, and characters of a number among texts.
+#: Bytes of a character in such an array, and characters of a number among the texts.
 _CHARACTER, _NUMBER = 4, 64
 
 
-#: What pydantic reads hints of.
+#: The callables whose hints pydantic reads.
 _FUNCTIONS: Final = (types.FunctionType, types.MethodType, functools.partial)
 
 
 def with_validation(tool: Tool, function: Callable[..., Any]) -> RegisteredTool:
-    """Return ``function`` as a tool: it raises ``pydantic.ValidationError``, or ValueError.
+    """Return ``function`` as a tool that validates its arguments.
 
-    Values are counted first: pydantic can't be interrupted while it makes an error of each misfit.
-    What is hinted as Any it does not read. Raises what pydantic raises for hints that it can't use,
-    TypeError for what is called and is no function.
+    The tool raises ``pydantic.ValidationError`` for arguments that do not fit, and ValueError for
+    too many values. Those are counted first, since pydantic can't be interrupted while it makes an
+    error of each misfit; values of parameters with the hint Any are not counted, since pydantic
+    doesn't read them. Raises TypeError for a callable that is not a function, and whatever pydantic
+    raises for hints that it can't use.
     """
     if not isinstance(function, _FUNCTIONS):
         raise TypeError("classes and objects that are called are not taken: pass a function")
-    # Of a table pydantic sees that it is one.
+    # pydantic can check of a table only its type.
     takes_tables = any(map(names_table, hints_of(function).values()))
     config = pydantic.ConfigDict(arbitrary_types_allowed=takes_tables)
 
@@ -239,15 +262,15 @@ def with_validation(tool: Tool, function: Callable[..., Any]) -> RegisteredTool:
     def given(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return args, kwargs
 
-    own: Any = function.func if isinstance(function, functools.partial) else function
-    hints = hints_of(own)
+    unwrapped: Any = function.func if isinstance(function, functools.partial) else function
+    hints = hints_of(unwrapped)
     if any(map(names_array, hints.values())):
         given.__annotations__ = {name: _as_array(hint) for name, hint in hints.items()}
     else:
-        given.__annotations__ = own.__annotations__
+        given.__annotations__ = unwrapped.__annotations__
     validated = pydantic.validate_call(config=config)(given)
-    names = [one.name for one in tool.parameters]
-    unread = {one.name for one in tool.parameters if one.annotation == "Any"}
+    names = [each.name for each in tool.parameters]
+    unread = {each.name for each in tool.parameters if each.annotation == "Any"}
 
     def check(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         named = (*itertools.zip_longest(names[: len(args)], args), *kwargs.items())
@@ -264,7 +287,7 @@ def with_validation(tool: Tool, function: Callable[..., Any]) -> RegisteredTool:
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a function's type hints; none of an object that is called, and has none itself."""
+    """Return a function's type hints, without marks; {} if they can't be read."""
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError):
@@ -272,13 +295,13 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def names_array(hint: Any) -> bool:
-    """Return whether a type hint names numpy's arrays, maybe as one of several."""
+    """Return whether a type hint is numpy's array, or a union with it."""
     numpy = sys.modules.get("numpy")
     origin = typing.get_origin(hint)
     # From numpy 2.5 on ``NDArray`` is an alias (``type NDArray[…] = ndarray[…]``).
     kinds = (hint, origin, typing.get_origin(getattr(origin, "__value__", None)))
     return numpy is not None and (
-        any(one is numpy.ndarray for one in kinds)
+        any(kind is numpy.ndarray for kind in kinds)
         or (origin in _UNIONS and any(map(names_array, typing.get_args(hint))))
     )
 
@@ -287,14 +310,14 @@ _UNIONS: Final = (typing.Union, types.UnionType)
 
 
 def _as_array(hint: Any) -> Any:
-    """Return a hint with arrays, which cross as lists, made again of those."""
+    """Return a hint whose arrays are validated by ``_made_array``: arrays arrive as lists."""
     if typing.get_origin(hint) in _UNIONS:
         return functools.reduce(operator.or_, map(_as_array, typing.get_args(hint)))
     return _Array if names_array(hint) else hint
 
 
 def _made_array(value: Any) -> Any:
-    """Return an array of a list of numbers or texts. Raises ValueError for anything else."""
+    """Return an array for a list of numbers or texts. Raises ValueError for anything else."""
     numpy: Any = sys.modules["numpy"]
     if isinstance(value, list) and (size := _text_bytes(value)) > MAX_ARRAY_BYTES:
         raise ValueError(
@@ -308,8 +331,10 @@ def _made_array(value: Any) -> Any:
 
 
 def _text_bytes(value: list[Any]) -> int:
-    """Return the most bytes that numpy's array of a list with texts takes; 0 without texts."""
-    left, number, longest = [value], 0, 0
+    """Return the most bytes that numpy's array takes for a list with texts; 0 without texts."""
+    left = [value]
+    number = 0
+    longest = 0
     while left:
         for item in left.pop():
             if isinstance(item, list):
@@ -325,12 +350,14 @@ _Array = typing.Annotated[typing.Any, pydantic.PlainValidator(_made_array)]
 
 
 def names_table(hint: Any) -> bool:
-    """Return whether a type hint names a table, maybe as one of several."""
+    """Return whether a type hint is a table, or contains one."""
     return arrays.is_table(hint) or any(map(names_table, typing.get_args(hint)))
 
 
 def _has_more_values(values: Iterable[Any], most: int) -> bool:
-    left, count = [list(values)], 0
+    """Return whether there are more than ``most`` values, those in lists and dicts included."""
+    left = [list(values)]
+    count = 0
     while left and count <= most:
         items = left.pop()
         count += len(items)
@@ -344,66 +371,67 @@ def _has_more_values(values: Iterable[Any], most: int) -> bool:
 
 # --- secrets: marked in type hints, and masked in error messages ------------------------------
 
-#: Texts and numbers in a call's secrets that are masked; with more, the whole message is.
+#: Texts and numbers of a call's secrets that are masked. If there are more, the whole message is.
 MAX_SECRETS: Final = 100
 _TYPES: Final = (pydantic.SecretStr, pydantic.SecretBytes)
 
 
 def is_secret(hint: Any) -> bool:
-    """Whether a type hint is marked secret, or anything within it, as a model's field.
+    """Return whether a type hint is marked secret, or a part of it, such as a model's field.
 
-    A value with a secret in it is secret as a whole.
+    A value that contains a secret is secret as a whole.
     """
     seen: list[Any] = []
     left = [hint]
     while left:
-        one = left.pop()
-        if any(one is known for known in seen):
+        part = left.pop()
+        if any(part is known for known in seen):
             continue
-        seen.append(one)
-        if one in _TYPES or one is Secret or isinstance(one, Secret):
+        seen.append(part)
+        if part in _TYPES or part is Secret or isinstance(part, Secret):
             return True
-        left += _within(one)
+        left += _within(part)
     return False
 
 
 def _within(hint: Any) -> Iterator[Any]:
-    """Yield the parts of a hint: marks, arguments, aliased types, types of its fields."""
+    """Yield the parts of a hint: its marks and arguments, aliased types, types of its fields."""
     if isinstance(hint, list | tuple):
         yield from hint
         return
     yield from getattr(hint, "__metadata__", ())
     yield from typing.get_args(hint)
     yield getattr(hint, "__origin__", None)
-    yield from _stood_for(hint)
+    yield from _aliased(hint)
     if isinstance(hint, dataclasses.InitVar):
         yield hint.type
     if isinstance(hint, type):
         yield from _fields(hint)
 
 
-#: Of a type alias, of a NewType, and of a type variable: what pydantic reads in its place.
-_STAND_FOR: Final = ("__value__", "__supertype__", "__bound__", "__default__")
+#: The attributes of a type alias, a NewType and a type variable that have the hint pydantic reads.
+_ALIASED: Final = ("__value__", "__supertype__", "__bound__", "__default__")
 
 
-def _stood_for(hint: Any) -> Iterable[Any]:
-    """Return the hints that a named hint stands for, with the names in them resolved."""
+def _aliased(hint: Any) -> Iterable[Any]:
+    """Return the hints that a named hint is an alias of, with the names in them resolved."""
 
     def annotated() -> None:
         pass
 
     try:
         module = sys.modules.get(getattr(hint, "__module__", ""))
-        parts = [getattr(hint, name, None) for name in _STAND_FOR]
+        parts = [getattr(hint, name, None) for name in _ALIASED]
         parts += getattr(hint, "__constraints__", None) or ()
         annotated.__annotations__ = {str(number): part for number, part in enumerate(parts)}
         names = {} if module is None else vars(module)
         return typing.get_type_hints(annotated, names, include_extras=True).values()
-    except Exception:  # a name that is not known there
+    except Exception:  # a name that can't be resolved
         return (Secret,)  # unknown, so it counts as secret
 
 
 def _fields(kind: type) -> Iterator[Any]:
+    """Yield the hints of the fields of a model, dataclass, struct or tuple."""
     if issubclass(kind, pydantic.BaseModel):
         for field in kind.model_fields.values():
             yield field.annotation
@@ -411,18 +439,18 @@ def _fields(kind: type) -> Iterator[Any]:
         for computed in getattr(kind, "__pydantic_computed_fields__", {}).values():
             yield computed.return_type
         return
-    # By attributes, since typing_extensions has a TypedDict of its own.
+    # A TypedDict is recognised by its attributes, since typing_extensions has one of its own.
     typed = dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)
     if typed or hasattr(kind, "__required_keys__") or hasattr(kind, "_fields"):
         try:
             yield from typing.get_type_hints(kind, include_extras=True).values()
-        except Exception:  # names that only a type checker knows
-            yield Secret  # unknown, so it counts as secret
+        except Exception:  # a name that only type checkers know: unknown, so counts as secret
+            yield Secret
 
 
 def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
     """Return ``text`` with the texts and numbers of a call's secret arguments masked."""
-    if not any(one.secret for one in tool.parameters):
+    if not any(parameter.secret for parameter in tool.parameters):
         return text
     try:
         args, kwargs = values.decode(msgspec.Raw(arguments))
@@ -430,10 +458,10 @@ def mask_secrets(text: str, tool: Tool, arguments: bytes) -> str:
         return MASK
     secret = [value for index, value in enumerate(args) if is_secret_at(tool, index)]
     secret += [value for key, value in kwargs.items() if is_secret_named(tool, key)]
-    found = set(itertools.islice(_secret_texts(secret), 2 * MAX_SECRETS))
-    if len(found) > MAX_SECRETS:
+    texts = set(itertools.islice(_secret_texts(secret), 2 * MAX_SECRETS))
+    if len(texts) > MAX_SECRETS:
         return MASK
-    return mask(text, found)
+    return mask(text, texts)
 
 
 def _secret_texts(value: Any) -> Iterator[str]:
@@ -446,20 +474,20 @@ def _secret_texts(value: Any) -> Iterator[str]:
         case int() | float() if not isinstance(value, bool):
             yield str(value)
         case list():
-            for one in value:
-                yield from _secret_texts(one)
+            for item in value:
+                yield from _secret_texts(item)
         case dict():
-            for one in value.values():
-                yield from _secret_texts(one)
+            for item in value.values():
+                yield from _secret_texts(item)
 
 
-# --- what a cell gets of a result or an exception -----------------------------------------------
+# --- results and exceptions, as cells get them --------------------------------------------------
 
 _MAX_KIND: Final = 200
-#: Details of a validation error that a message has, and errors up to which it has any: pydantic
-#: makes all details, a kilobyte each, to return one.
+#: Details of a validation error that a message has, and the number of misfits beyond which it has
+#: none: pydantic makes the details of all, a kilobyte each, to return one.
 _SHOWN_DETAILS, _MAX_DETAILS = 20, 1_000
-#: How plain data is made of values, by type.
+#: Functions that make plain data of values, by type.
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     (pydantic.BaseModel, lambda model: model.model_dump()),
     (pydantic.SecretStr | pydantic.SecretBytes, lambda secret: secret.get_secret_value()),
@@ -471,10 +499,10 @@ _KINDS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
 
 
 def encode_result(value: Any, max_bytes: int) -> Answer:
-    """Return the answer with ``value``, or the error why it can't be sent to a cell."""
+    """Return an answer with ``value``, or with the error that says why it can't be sent."""
     try:
         return Answer(bytes(values.encode(values.plain(value, _data), max_bytes)))
-    except Exception as exc:  # whatever a library says of a table
+    except Exception as exc:  # a table's library may raise anything
         message = without_paths(f"what it returned does not cross: {exc}")
         return Answer(kind=type(exc).__name__, message=message)
 
@@ -492,13 +520,13 @@ def _data(value: Any) -> Any:
 def encode_error(
     error: BaseException, tool: Tool | None = None, arguments: bytes | None = None
 ) -> Answer:
-    """Return the answer for ``error``: its type and message, with nothing of this machine.
+    """Return the answer for ``error``: its type and message, without paths of this machine.
 
-    ``tool`` has the names of the parameters, for a validation error, and says which of the encoded
-    ``arguments`` are secret.
+    ``tool`` is given for the names of its parameters, which a validation error needs, and to find
+    the secrets in the encoded ``arguments``, which are masked.
     """
     if isinstance(error, OperationError):
-        # Its message is written by the host for cells: there is no path of this machine in it.
+        # The host wrote the message for cells: there is no path of this machine in it.
         return Answer(kind=error.kind, message=encodable(error.message)[:MAX_MESSAGE])
     if isinstance(error, arrays.NotLoadedError) and tool is not None:
         return Answer(kind="ValidationError", message=_of_other_library(error, tool))
@@ -525,42 +553,47 @@ def _message(error: BaseException, tool: Tool | None) -> str:
 
 
 def _detail(detail: Any, parameters: tuple[Parameter, ...]) -> str:
-    """Return what does not fit, and where. No value is shown: it may be secret."""
+    """Return the place of a misfit, and what is wrong. The value isn't shown: it may be secret."""
     first, *rest = detail["loc"] or ("",)
-    own = next((one for one in parameters if one.name == first), None)
+    parameter = next((each for each in parameters if each.name == first), None)
     if isinstance(first, int) and first < len(parameters):
-        own = parameters[first]
-        first = own.name
+        parameter = parameters[first]
+        first = parameter.name
     where = ".".join(map(str, (first, *rest)))
-    said = str(detail["msg"])
-    if detail["type"] == "is_instance_of" and own is not None:
-        wanted = [one for one in _tables_in(own) if one.endswith(f".{detail['ctx']['class']}")]
-        if len(wanted) == 1:
-            said = _no_such_table(where, arrays.table_name(type(detail["input"])), wanted[0])
-    return f"{where}: {said}" if where else said
+    message = str(detail["msg"])
+    if detail["type"] == "is_instance_of" and parameter is not None:
+        tables = [
+            each for each in _tables_in(parameter) if each.endswith(f".{detail['ctx']['class']}")
+        ]
+        if len(tables) == 1:
+            message = _other_table(where, arrays.table_name(type(detail["input"])), tables[0])
+    return f"{where}: {message}" if where else message
 
 
 def _tables_in(parameter: Parameter) -> list[str]:
-    """Return the names of tables that a parameter's hint has."""
+    """Return the names of the tables in a parameter's hint."""
     names = re.findall(r"\b\w+\.\w+", parameter.annotation)
     return [name for name in dict.fromkeys(names) if arrays.is_table_name(name)]
 
 
-def _no_such_table(where: str, given: str, wanted: str) -> str:
-    """Return what a value should be in place of a table that may be ``given``, and how it is."""
-    said = f"Input should be a {wanted}"
+def _other_table(where: str, given: str, expected: str) -> str:
+    """Return a message that a value should be the ``expected`` table, and how to convert it.
+
+    ``given`` is the name of the table that it is, empty if it is something else.
+    """
+    message = f"Input should be a {expected}"
     if not given:
-        return said
-    # A value within another has no name.
-    how = arrays.conversion(where if where.isidentifier() else "df", given, wanted)
-    return f"{said}, not a {given}" + (f": pass {how}" if how else "")
+        return message
+    # A value within another one has no name of its own.
+    how = arrays.conversion(where if where.isidentifier() else "df", given, expected)
+    return f"{message}, not a {given}" + (f": pass {how}" if how else "")
 
 
 def _of_other_library(error: arrays.NotLoadedError, tool: Tool) -> str:
-    """Return why a table can't be taken whose library only the cells have, and what can be."""
-    takes = [(one.name, table) for one in tool.parameters for table in _tables_in(one)]
+    """Return a message about a table whose library only cells have, and what to pass instead."""
+    takes = [(each.name, table) for each in tool.parameters for table in _tables_in(each)]
     ways = [
-        f"{name}: {_no_such_table(name, error.table, table)}"
+        f"{name}: {_other_table(name, error.table, table)}"
         for name, table in takes
         if arrays.conversion(name, error.table, table)
     ]

@@ -1,12 +1,13 @@
-"""Running calls, in a worker or a program: sync tools in threads, async ones on one event loop.
+"""Runs calls, in a worker or a program: sync tools in threads, async ones on one event loop.
 
-Every call is answered exactly once. A call that is told to stop raises ``Cancelled`` as soon as it
-runs Python, or its task is cancelled. One that hangs in C code, or keeps the loop to itself, does
-not stop: then there is no answer, and the host kills the process.
+Each call is answered exactly once. A sync call that is told to stop raises ``Cancelled`` as soon as
+it runs Python; an async one has its task cancelled. A call that hangs in C code, or blocks the
+loop, does not stop. In a worker it then has no answer, and the host kills the process.
 
-``InProcessTools`` are functions of a program that uses the Python API, and run in that program. A
-call of theirs that is over its time, or withdrawn, and does not stop can't be killed: it keeps its
-thread until it ends, its result is dropped, and beyond ``MAX_STUCK`` such calls no other begins.
+``InProcessTools`` runs functions of a program that uses the Python API in that program, where
+nothing can be killed. A call there that was withdrawn or is over its time, and does not stop, keeps
+its thread until it ends. Its result is dropped, and beyond ``MAX_STUCK`` such calls no other
+begins.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ if TYPE_CHECKING:
 # --- stopping threads -------------------------------------------------------------------------
 #
 # A thread is stopped by an asynchronous exception (PyThreadState_SetAsyncExc), which it raises as
-# soon as it runs Python. CPython marks that one is pending in a flag for all threads, which stays
-# set while the thread in question waits in C code. Meanwhile every thread is slower, and a traced
-# one (by a debugger, or for coverage) does not go on at all under Python 3.11, whose interpreter
-# returns to the start of a function while the flag is set. So the exception is pending for moments
-# only, again and again until it is raised, and nothing written in Python is called meanwhile.
+# soon as it runs Python. While such an exception is pending, CPython sets a flag for all threads,
+# and the flag stays set for as long as the thread in question waits in C code. Meanwhile every
+# thread is slower, and a traced one (by a debugger, or for coverage) does not go on at all under
+# Python 3.11, whose interpreter returns to the start of a function while the flag is set. So the
+# exception is made pending for moments only, again and again until it is raised, and no Python code
+# is called during such a moment.
 
-#: Seconds for which the exception is pending at least, and the part of the interval that it is: a
-#: busy machine may not run the thread in five milliseconds.
+#: The least seconds for which the exception is pending, and the least part of the interval: a busy
+#: machine may not get to run the thread within five milliseconds.
 PENDING_SECONDS: Final = 0.005
 PENDING_PART: Final = 0.05
-#: Seconds between two times: at first, and at most.
+#: Seconds between two attempts: the first interval, and the longest.
 FIRST_INTERVAL: Final = 0.01
 MAX_INTERVAL: Final = 1.0
 _set_async_exception: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -57,11 +59,14 @@ _set_async_exception.argtypes = [ctypes.c_ulong, ctypes.py_object]
 
 
 class Cancelled(BaseException):
-    """Raised within a tool that is told to stop."""
+    """The exception that is raised within a tool that is told to stop."""
 
 
 class _Raised(Cancelled):
-    """Notes in which thread it was raised, so that clean-up code is not stopped as well."""
+    """A Cancelled that notes its thread when it is raised, so that it is raised there only once.
+
+    A second one would stop the tool's clean-up code.
+    """
 
     threads: Final = set[int]()
 
@@ -71,31 +76,37 @@ class _Raised(Cancelled):
 
 
 class ThreadStopper:
-    """Knows which thread runs which call, by number, and stops it."""
+    """The threads that run calls, by the numbers of the calls, and a way to stop them.
+
+    While calls are to be stopped, a thread of its own (``_serve``) tries to.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
-        #: Calls that were told to stop and run still, and those that have not raised it yet.
+        #: Calls that were told to stop and still run, and those of them that have not raised
+        #: Cancelled yet.
         self._stopping: set[int] = set()
         self._unraised: set[int] = set()
+        #: Set when one more call is to be stopped.
         self._again = threading.Event()
         self._is_serving = False
 
     def enter(self, number: int) -> None:
-        """Record that this thread runs the call ``number`` until it leaves it."""
+        """Note that this thread runs the call ``number``, until ``leave``."""
         with self._lock:
             self._threads[number] = threading.get_ident()
 
     def leave(self, number: int) -> None:
-        """Stop the call no more. Raises ``Cancelled`` if that was pending."""
+        """Note that this thread has left the call. Raises ``Cancelled`` if it is still pending."""
         with self._lock:
             self._threads.pop(number, None)
-            was_told = number in self._stopping
+            was_stopped = number in self._stopping
             self._stopping.discard(number)
             self._unraised.discard(number)
-        if was_told:
-            # A pending one is raised here, not in the middle of something else.
+        if was_stopped:
+            # Run some Python, so that a pending exception is raised here and not later, in the
+            # middle of another call.
             for _ in range(1_000):
                 pass
 
@@ -105,22 +116,23 @@ class ThreadStopper:
         return tuple(self._threads)
 
     def stop(self, number: int) -> None:
-        """Have the call ``number`` raise ``Cancelled``, once; harmless if none runs."""
+        """Make the call ``number`` raise ``Cancelled``, once. Does nothing if it isn't running."""
         with self._lock:
             if number not in self._threads or number in self._stopping:
                 return
             self._stopping.add(number)
             self._unraised.add(number)
-            due, self._is_serving = not self._is_serving, True
-        if not due:
+            must_start, self._is_serving = not self._is_serving, True
+        if not must_start:
             self._again.set()
             return
         try:
             threading.Thread(target=self._serve, daemon=True, name="tools").start()
-        except RuntimeError:  # there is no thread to be had: the call goes on, as in C code
+        except RuntimeError:  # no thread can be started: the call goes on, as it does in C code
             self._is_serving = False
 
     def _serve(self) -> None:
+        """Try to stop calls at growing intervals, until all have raised the exception."""
         interval = FIRST_INTERVAL
         while self._attempt(max(PENDING_SECONDS, interval * PENDING_PART)):
             interval = (
@@ -129,9 +141,12 @@ class ThreadStopper:
             self._again.clear()
 
     def _attempt(self, seconds: float) -> bool:
-        """Have the exception pending for ``seconds``; return whether to try again."""
+        """Make the exception pending for ``seconds`` in all threads to stop.
+
+        Return False if there were none.
+        """
         with self._lock:
-            due = [(one, self._threads[one]) for one in self._unraised if one in self._threads]
+            due = [(call, self._threads[call]) for call in self._unraised if call in self._threads]
             if not due:
                 self._is_serving = False
                 return False
@@ -145,7 +160,7 @@ class ThreadStopper:
                     self._unraised.discard(number)
                 elif number in self._threads:
                     _set_async_exception(thread, _WITHDRAWN)
-            # The flag is cleared when a thread raises its exception.
+            # CPython clears its flag only when a thread raises its exception, so this one does.
             try:
                 _set_async_exception(threading.get_ident(), Cancelled)
                 for _ in range(1_000):
@@ -155,20 +170,20 @@ class ThreadStopper:
         return True
 
 
-#: Withdraws a pending exception: NULL.
+#: NULL, which withdraws a pending exception.
 _WITHDRAWN: Final = ctypes.py_object()
 
 
-#: Seconds that async calls have to end after they were told to stop.
+#: Seconds for async calls to end after they were told to stop.
 GRACE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Loop:
-    """A loop that runs async calls, and their tasks by number.
+    """An event loop that runs async calls, and their tasks by the calls' numbers.
 
-    ``thread`` is None if the loop is the program's own. Else the stopper knows the loop by
-    ``number``, which is negative, unlike those of calls.
+    ``thread`` is None if the loop is the program's own. Otherwise the loop runs in that thread,
+    which the stopper knows by ``number``. It is negative; calls' numbers are positive.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -177,14 +192,15 @@ class _Loop:
     tasks: dict[int, asyncio.Task[Answer]] = field(default_factory=dict)
 
 
-#: Bytes of arguments that are decoded where a call is begun.
+#: The most bytes of arguments that are decoded on the event loop itself.
 _SMALL: Final = 4_096
 
 
 class CallRunner:
-    """Runs calls. ``send`` is called from any thread.
+    """The runner of calls, which passes their answers and reports to ``send``, from any thread.
 
-    Async calls run on ``loop``, which is the program's own, or else on one in a thread.
+    Sync calls run in up to ``threads`` threads. Async calls run on ``loop``, which is the
+    program's own; without it, on a loop in a thread.
     """
 
     def __init__(
@@ -196,20 +212,26 @@ class CallRunner:
         max_bytes: int,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._tools, self._send, self._max_bytes = tools, send, max_bytes
-        #: Calls that wait for a thread, in ``_waiting`` unless cancelled; None ends a thread.
+        self._tools = tools
+        self._send = send
+        self._max_bytes = max_bytes
+        #: Numbers of calls that wait for a thread. A call that is no longer in ``_waiting`` was
+        #: cancelled. None ends a thread.
         self._queue: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: dict[int, Begin] = {}
         self._stopper = ThreadStopper()
-        self._threads, self._most_threads = 0, threads
+        #: Threads that have been started, and the most there may be.
+        self._threads = 0
+        self._most_threads = threads
+        #: Sync calls that wait or run.
         self._busy = 0
         self._loop = None if loop is None else _Loop(loop)
         self._loop_numbers = itertools.count(-1, -1)
         self._leaving: threading.Thread | None = None
 
     def begin(self, call: Begin) -> None:
-        """Start a call; the host knows which tools there are."""
+        """Start a call of a known tool: the host admits no other."""
         if self._tools[call.tool].tool.is_async:
             own = self._loop = self._loop or self._start_loop()
             own.loop.call_soon_threadsafe(self._start_task, own, call)
@@ -217,14 +239,14 @@ class CallRunner:
         with self._lock:
             self._busy += 1
             self._waiting[call.number] = call
-            due = self._busy > self._threads < self._most_threads
-            self._threads += due
-        if due:
+            needs_thread = self._busy > self._threads < self._most_threads
+            self._threads += needs_thread
+        if needs_thread:
             threading.Thread(target=self._serve, daemon=True, name="tool").start()
         self._queue.put(call.number)
 
     def cancel(self, number: int) -> None:
-        """Tell a call to stop; one that has not begun is answered at once."""
+        """Tell a call to stop. A call that has not begun is answered at once."""
         if (own := self._loop) is not None:
             own.loop.call_soon_threadsafe(_cancel_task, own, number)
         with self._lock:
@@ -245,22 +267,23 @@ class CallRunner:
             self._queue.put(None)
 
     def leave_loop(self) -> None:
-        """Cancel the calls on a loop in a thread, and run those that begin now on a new one.
+        """Cancel the calls on a loop in a thread, so that later calls run on a new loop.
 
         A call that blocks the old loop raises ``Cancelled`` a moment later.
         """
         own = self._loop
         if own is None or own.thread is None:
             return
-        self._loop, self._leaving = None, own.thread
+        self._loop = None
+        self._leaving = own.thread
         own.loop.call_soon_threadsafe(own.loop.stop)
-        see_end = threading.Thread(
-            target=self._see_end, args=[own.thread, own.number], daemon=True, name="tools"
+        watcher = threading.Thread(
+            target=self._stop_blocker, args=[own.thread, own.number], daemon=True, name="tools"
         )
-        see_end.start()
+        watcher.start()
 
     def ended(self, seconds: float) -> bool:
-        """Wait for the old loop's thread; return whether it has ended."""
+        """Wait for the thread of a loop that was left; return whether it has ended."""
         if self._leaving is not None:
             self._leaving.join(seconds)
         return self._leaving is None or not self._leaving.is_alive()
@@ -271,6 +294,7 @@ class CallRunner:
     # --- sync ---------------------------------------------------------------------------------
 
     def _serve(self) -> None:
+        """Run queued calls in this thread until it is told to end."""
         while (number := self._queue.get()) is not None:
             answer = self._run(number)
             if answer is not None:
@@ -279,7 +303,7 @@ class CallRunner:
                 self._answer(number, answer)
 
     def _run(self, number: int) -> Answer | None:
-        """Run a call and return its answer; None if it was cancelled before."""
+        """Run a call and return its answer; None if it was cancelled before it began."""
         answer: Answer | None = None
         try:
             try:
@@ -292,7 +316,7 @@ class CallRunner:
             finally:
                 self._stopper.leave(number)
         except Cancelled as exc:
-            self._stopper.leave(number)  # it was raised on the way there
+            self._stopper.leave(number)  # it may have been raised before or within leave()
             answer = answer or encode_error(exc)
         return answer
 
@@ -307,7 +331,7 @@ class CallRunner:
             return encode_result(tool.function(*args, **kwargs), self._max_bytes)
         except Cancelled:
             raise
-        except BaseException as exc:  # a tool's exception is its cell's
+        except BaseException as exc:  # whatever a tool raises is the cell's error, SystemExit too
             return self._failed(call, exc)
 
     def _failed(self, call: Begin, error: BaseException) -> Answer:
@@ -315,7 +339,7 @@ class CallRunner:
         return encode_error(error, tool, bytes(call.arguments))
 
     def _bind(self, call: Begin) -> None:
-        """Have the code of this thread or task know its call, and report as that."""
+        """Set the context variables by which code of this thread or task reports for its call."""
         calling_cell.set(call.cell)
         uses_to.set(lambda use: self._send(KeySent(number=call.number, use=use)))
         progress_to.set(lambda text: self._send(Progress(number=call.number, text=text)))
@@ -330,7 +354,7 @@ class CallRunner:
         return own
 
     def _run_loop(self, own: _Loop) -> None:
-        """Run a loop until it is stopped; calls that have not ended then are answered."""
+        """Run a loop until it is stopped, then answer the calls that have not ended."""
         try:
             self._stopper.enter(own.number)
             try:
@@ -339,8 +363,8 @@ class CallRunner:
                 self._stopper.leave(own.number)
         except Cancelled:
             self._stopper.leave(own.number)  # as in _run
-        for left in tuple(own.tasks):
-            self._answer(left, encode_error(Cancelled()))
+        for number in tuple(own.tasks):
+            self._answer(number, encode_error(Cancelled()))
 
     def _start_task(self, own: _Loop, call: Begin) -> None:
         own.tasks[call.number] = task = own.loop.create_task(self._run_async(own, call))
@@ -351,28 +375,28 @@ class CallRunner:
         try:
             if len(call.arguments) <= _SMALL:
                 args, kwargs = arrays.arguments(call.arguments)
-            else:  # this loop may be the host's, and tables of many columns take pandas a second
+            else:  # this loop may be the host's, and pandas takes a second for a very wide table
                 args, kwargs = await asyncio.to_thread(arrays.arguments, call.arguments)
             tool = self._tools[call.tool]
             if call.checks_only:
                 tool.check(*args, **kwargs)
                 return Answer()
             return encode_result(await tool.function(*args, **kwargs), self._max_bytes)
-        except BaseException as exc:  # as above; so is its cancellation
+        except BaseException as exc:  # as in _attempt; a cancellation, too
             if own.thread is None and not isinstance(exc, Exception | asyncio.CancelledError):
-                raise  # it ends the program, whose loop this is
+                raise  # SystemExit, say, ends the program, as this is the program's loop
             return self._failed(call, exc)
 
     def _end_task(self, own: _Loop, number: int, task: asyncio.Task[Answer]) -> None:
         del own.tasks[number]
         if task.cancelled() or task.exception() is not None:
-            # A task that is cancelled before it began has run none of our code.
+            # A task that is cancelled before it begins does not run _run_async.
             self._answer(number, encode_error(asyncio.CancelledError()))
         else:
             self._answer(number, task.result())
 
-    def _see_end(self, thread: threading.Thread, number: int) -> None:
-        """Stop the call that blocks a loop's thread, if there is one."""
+    def _stop_blocker(self, thread: threading.Thread, number: int) -> None:
+        """Stop the call that blocks a loop, if its thread has not ended after ``GRACE``."""
         thread.join(GRACE)
         self._stopper.stop(number)
 
@@ -383,12 +407,12 @@ def _cancel_task(own: _Loop, number: int) -> None:
 
 
 def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, and then until its tasks have ended."""
+    """Run a loop until it is stopped, then cancel its tasks and wait for them for a moment."""
     with contextlib.suppress(Cancelled):
         loop.run_forever()
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
-        if not task.cancelling():  # one that cleans up is not disturbed
+        if not task.cancelling():  # a task that is cleaning up is not disturbed
             task.cancel()
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE / 2))
@@ -397,17 +421,18 @@ def _until_stopped(loop: asyncio.AbstractEventLoop) -> None:
 
 # --- functions of a program, run in it --------------------------------------------------------
 
-#: Sync functions that run at once.
+#: Sync functions that run at the same time.
 THREADS: Final = 32
-#: Calls that did not stop when told to; with so many of them no other begins.
+#: Calls that did not stop when told to, beyond which no other begins.
 MAX_STUCK: Final = 96
 _LOOP_BLOCKED: Final = "a call beside it did not stop when it was told to"
 
 
 class InProcessTools:
-    """A source of functions. ``timeout`` is a call's, in seconds; ``max_bytes`` bounds a result.
+    """A source of tools that are functions of the program, and run in it.
 
-    Async ones run on the session's ``loop``, or with ``own_loop`` on one in a thread.
+    ``timeout`` is the time limit of a call in seconds; ``max_bytes`` bounds a result. Async
+    functions run on the session's ``loop``, or with ``own_loop`` on a loop in a thread.
     """
 
     def __init__(
@@ -419,33 +444,37 @@ class InProcessTools:
         max_bytes: int,
         own_loop: bool = False,
     ) -> None:
-        self._loop, self._tools, self._timeout, self._has_own_loop = loop, tools, timeout, own_loop
+        self._loop = loop
+        self._tools = tools
+        self._timeout = timeout
+        self._has_own_loop = own_loop
         self._runner = CallRunner(
             tools,
-            self._take_from_thread,
+            self._on_message_in_thread,
             threads=THREADS + MAX_STUCK,
             max_bytes=max_bytes,
             loop=None if own_loop else loop,
         )
-        #: Sync calls that wait for a thread, and how many in a thread are still wanted.
+        #: Sync calls that wait for a thread, and how many run in one and are waited for.
         self._queue: OrderedDict[int, Call] = OrderedDict()
         self._blocking = 0
+        #: Running calls that are waited for, and their timers.
         self._calls: dict[int, tuple[Call, asyncio.TimerHandle | None]] = {}
         #: Calls that were told to stop and have not ended.
         self._stuck: set[int] = set()
-        #: Answers that are kept back; None while none are.
+        #: Answers that are held back; None while answers are not.
         self._held: list[tuple[Call, Answer]] | None = None
 
     def open(
         self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
-        """Report the tools."""
-        del on_failed  # they are known to be tools
-        self._loop.call_soon(on_tools, tuple(one.tool for one in self._tools.values()))
+        """Report the tools, which are loaded already."""
+        del on_failed
+        self._loop.call_soon(on_tools, tuple(each.tool for each in self._tools.values()))
 
     def narrow_to(self, timeout: float | None, timeouts: Mapping[str, float]) -> None:
-        """Set the time limit of calls that begin now; ``timeouts`` are of the policy's tools."""
-        del timeouts
+        """Set the time limit of calls that begin from now on."""
+        del timeouts  # those are for the policy's tools
         self._timeout = timeout
 
     def begin(self, call: Call) -> None:
@@ -461,11 +490,11 @@ class InProcessTools:
         self._queue.pop(number, None)
         if (call := self._forget(number)) is not None:
             self._stop(call)
-            # Not now: the other calls of a guest that ended are cancelled next.
+            # Later: if the guest has ended, its other calls are cancelled next, and must not begin.
             self._loop.call_soon(self._pump)
 
     def hold(self, *, held: bool) -> None:
-        """Keep answers back, or let them go again."""
+        """Hold answers back, or let them go again."""
         waiting, self._held = self._held or [], [] if held else None
         for call, answer in waiting:
             call.answer(answer)
@@ -478,11 +507,11 @@ class InProcessTools:
         self._runner.close()
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Wait for a loop of its own, after ``close``; return whether it has ended."""
+        """Wait for the thread of its own loop after ``close``; return whether it has ended."""
         return self._runner.ended(seconds)
 
     def _pump(self) -> None:
-        """Begin the calls that there is room for."""
+        """Begin the queued calls that there is room for; answer all if too many calls are stuck."""
         while self._queue and len(self._stuck) >= MAX_STUCK:
             _, call = self._queue.popitem(last=False)
             stuck = f"{len(self._stuck)} calls before it did not stop when they were told to"
@@ -492,7 +521,9 @@ class InProcessTools:
             self._start(self._queue.popitem(last=False)[1])
 
     def _start(self, call: Call) -> None:
-        number, timer = call.number, None
+        """Give a call to the runner, and start its timer."""
+        number = call.number
+        timer = None
         if self._timeout is not None:
             timer = self._loop.call_later(self._timeout, self._overdue, number, self._timeout)
         self._calls[number] = call, timer
@@ -520,10 +551,10 @@ class InProcessTools:
         self._stuck.add(call.number)
         self._runner.cancel(call.number)
         if call.tool.is_async and self._has_own_loop:
-            self._loop.call_later(GRACE, self._see_stopped, call.number)
+            self._loop.call_later(GRACE, self._leave_if_blocked, call.number)
 
-    def _see_stopped(self, number: int) -> None:
-        """If a call still blocks the loop, leave that, with all calls that run on it."""
+    def _leave_if_blocked(self, number: int) -> None:
+        """If a call still blocks the loop in a thread, leave that loop with all calls on it."""
         if number not in self._stuck:
             return
         self._runner.leave_loop()
@@ -533,12 +564,12 @@ class InProcessTools:
                 self._stuck.add(call.number)
                 self._give(call, Answer(kind="WorkerLost", message=_LOOP_BLOCKED))
 
-    def _take_from_thread(self, message: Progress | KeySent | Answered) -> None:
-        """Pass a call's message on from the thread that runs it."""
+    def _on_message_in_thread(self, message: Progress | KeySent | Answered) -> None:
+        """Pass a call's message to the session's loop, from the thread that runs the call."""
         with contextlib.suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._take, message)
+            self._loop.call_soon_threadsafe(self._on_message, message)
 
-    def _take(self, message: Progress | KeySent | Answered) -> None:
+    def _on_message(self, message: Progress | KeySent | Answered) -> None:
         match message:
             case Progress(number=number, text=text) if number in self._calls:
                 self._calls[number][0].tell(text)
@@ -555,7 +586,7 @@ class InProcessTools:
             call.answer(answer)
 
     def _forget(self, number: int) -> Call | None:
-        """Stop waiting for a call; return it if it was still wanted."""
+        """Stop waiting for a call. Return it if it was waited for until now."""
         call, timer = self._calls.pop(number, (None, None))
         if timer is not None:
             timer.cancel()

@@ -1,14 +1,18 @@
-"""A worker: a trusted process that runs the operator's tools, operations or calls of models.
+"""A worker: a trusted process that runs the operator's tools, MCP servers, operations or models.
 
-Each of these three has a worker of its own, as have the operator's MCP servers, and a
-``WorkerProvider``, the host's end of it. A worker may hang or crash: a call that is over its time
-is told to stop (``Cancel``), and if it has not stopped ``GRACE`` seconds later, the worker is
-killed and the next call starts another. Calls that were running in it are answered
-``WorkerLost``.
+Each of these four has a worker of its own, and a ``WorkerProvider``, which is the host's end of it.
+The states of a worker::
 
-The process holds no key of Jupyter's, and ends with the host, however that ends. What tools print
-goes to the host's stderr. ``registry`` loads the tools, which validate their arguments; ``runner``
-runs calls.
+    none --> loading --> loaded --> none (lost or killed)
+     first    Load        Loaded      calls in it are answered WorkerLost;
+     call                             the next call starts another
+
+A worker may hang or crash. A call that exceeds its time is told to stop (``Cancel``); if it has not
+stopped ``GRACE`` seconds later, the worker is killed.
+
+The process doesn't have Jupyter's key, and ends with the host, however that ends. Output that tools
+print goes to the host's stderr. ``registry`` loads the tools, which validate their arguments;
+``runner`` runs calls.
 """
 
 from __future__ import annotations
@@ -56,33 +60,35 @@ if TYPE_CHECKING:
 
 # --- the host's end -----------------------------------------------------------------------------
 
-#: Sync tools that run at once.
+#: Sync tools that run at the same time.
 THREADS: Final = 32
-#: Seconds that a worker has to import the tools.
+#: Seconds for a worker to import the tools.
 LOADING: Final = 60.0
-#: Seconds that a call has to end after it was told to stop; and one that was withdrawn, if the
-#: policy sets no time limit.
+#: Seconds for a call to end after it was told to stop. The second is for a call that was withdrawn
+#: and has no time limit.
 GRACE: Final = 1.0
 WITHDRAWN_GRACE: Final = 30.0
-#: Seconds beyond its time that a call gets at most while its answer may wait to be read.
+#: The most seconds by which a call's time is extended while its answer may be waiting unread.
 MAX_EXTENSION: Final = 600.0
-#: Bytes that calls in the worker may hold before no other begins; a call's besides its arguments.
+#: Bytes of running calls beyond which no other begins, and bytes that each counts as besides its
+#: arguments.
 MAX_HELD: Final = 96 * 2**20
 _CALL_OVERHEAD: Final = 4_096
 #: Workers in a row that may end while they import the tools.
 MAX_FAILED_STARTS: Final = 3
-#: Why a tool is called no longer that is another one since it was started again.
+#: Why a tool is no longer called that a later worker has loaded with another signature.
 CHANGED: Final = "it is not the tool that it was at the start: restart the kernel"
-#: Kinds of answers of calls that stopped because they were told to.
+#: Kinds of answers from calls that stopped when they were told to.
 _STOPPED: Final = ("Cancelled", "CancelledError")
 
 
 @dataclass(slots=True, eq=False)
 class _RunningCall:
-    """A call in the worker. ``limit`` is its time in seconds, set by the policy field ``setting``.
+    """A call in the worker.
 
-    ``waited_for``: the answer is still wanted. ``was_cancelled``: it was told to stop.
-    ``extension``: seconds beyond its time, given because its answer could not be read.
+    ``limit`` is its time in seconds, from the policy field ``setting``. ``waited_for``: somebody
+    still waits for its answer. ``was_cancelled``: it was told to stop. ``extension``: seconds by
+    which its time was extended, because its answer could not be read.
     """
 
     call: Call
@@ -95,16 +101,16 @@ class _RunningCall:
 
     @property
     def size(self) -> int:
-        """The bytes that it takes, roughly."""
+        """The bytes that the call takes, roughly."""
         return len(bytes(self.call.arguments)) + _CALL_OVERHEAD
 
     def stop_timer(self) -> None:
-        """Let its time run out no more."""
+        """Cancel the call's timer."""
         if self.timer is not None:
             self.timer.cancel()
 
     def answer(self, answer: Answer) -> None:
-        """Give the answer, if it is wanted; a call that was told to stop answers why."""
+        """Answer the call, if somebody waits. One that stopped when told to was over its time."""
         self.stop_timer()
         if self.waited_for:
             self.waited_for = False
@@ -118,10 +124,10 @@ class _RunningCall:
 
 
 def load_ahead(started: Started, settings: WorkerSettings) -> None:
-    """Have a worker load its tools, for a ``WorkerProvider`` with the same settings.
+    """Tell a worker to load its tools, before there is a ``WorkerProvider`` with these settings.
 
-    A kernel does so as soon as it knows its policy: the tools are imported while the host imports
-    what makes a session. Waits until the worker has taken what it is told. Raises OSError.
+    A kernel does so as soon as it knows its policy, so that the worker imports the tools while the
+    host imports the modules of a session. Returns when all bytes are sent. Raises OSError.
     """
     started.sock.sendall(frames.encode(_load(settings)))
 
@@ -131,7 +137,10 @@ def _load(settings: WorkerSettings) -> Load:
 
 
 class WorkerProvider:
-    """A source of tools that run in a worker, the first of which may have been started ahead."""
+    """The host's end of a worker, and of those that replace it: a source of tools.
+
+    The first worker may have been started ahead (``load_ahead``).
+    """
 
     def __init__(
         self,
@@ -139,46 +148,53 @@ class WorkerProvider:
         settings: WorkerSettings,
         ahead: Started | None = None,
     ) -> None:
-        self._reactor, self._settings, self._ahead = reactor, settings, ahead
+        self._reactor = reactor
+        self._settings = settings
+        self._ahead = ahead
         self._worker: Worker[FromWorker] | None = None
-        #: Whether it has imported the tools, and the timer until it has to.
-        self._loaded, self._failed_starts = False, 0
+        #: Whether the worker has imported the tools, and the timer that ends if it takes too long.
+        self._loaded = False
+        self._failed_starts = 0
         self._loading: Timer | None = None
-        #: Why there are no tools, for good.
+        #: Why no tool can be called for the rest of the session; empty if tools can.
         self._failure = ""
+        #: Calls that wait for room, and calls that run in the worker.
         self._queue: deque[Call] = deque()
         self._runs: dict[int, _RunningCall] = {}
-        #: Nothing is wanted any more but which keys were sent.
+        #: After close() only the uses of credentials are still taken from the worker.
         self._is_closing = False
-        #: Threads that run calls, and bytes that calls hold.
+        #: Threads of the worker that run calls, and bytes of all running calls.
         self._blocking = self._held = 0
-        #: Answers are not read now; or were not, until a moment ago.
+        #: Whether answers are held back, and the timer of the moment after that, in which the
+        #: answers that waited are read.
         self._paused = False
         self._catching_up: Timer | None = None
-        #: Calls that took too long and were told to stop: no other begins meanwhile, since the
-        #: worker may have to be killed.
+        #: Calls that took too long and were told to stop. No other begins until they have, since
+        #: the worker may have to be killed.
         self._stopping: set[int] = set()
-        #: The tools as they were at first, and names of those that a later worker has otherwise.
-        self._tools, self._changed = frozenset[Tool](), frozenset[str]()
+        #: The tools of the first worker, and names of those that differ in a later one.
+        self._tools = frozenset[Tool]()
+        self._changed = frozenset[str]()
         self._on_tools: Callable[[tuple[Tool, ...]], None] | None = None
         self._on_failed: Callable[[PolicyError], None] | None = None
 
     def open(
         self, on_tools: Callable[[tuple[Tool, ...]], None], on_failed: Callable[[PolicyError], None]
     ) -> None:
-        """Start; exactly one of the two is called."""
-        self._on_tools, self._on_failed = on_tools, on_failed
+        """Start a worker. Exactly one of the two is called."""
+        self._on_tools = on_tools
+        self._on_failed = on_failed
         self._start()
 
     def expect(self, tools: tuple[Tool, ...]) -> None:
-        """Take the tools of a worker with the same settings as known, instead of ``open``.
+        """Take over the tools that a worker with the same settings has, instead of ``open``.
 
-        The worker starts with the first call, which waits until it has imported them.
+        The worker starts with the first call, which waits until the tools are imported.
         """
         self._tools = _compared(tools)
 
     def narrow_to(self, timeout: float | None, timeouts: dict[str, float]) -> None:
-        """Set the time limits; the worker goes on with what it has imported."""
+        """Set the time limits. The worker keeps the tools that it has imported."""
         self._settings = structs.replace(self._settings, timeout=timeout, timeouts=timeouts)
 
     # --- calls --------------------------------------------------------------------------------
@@ -191,23 +207,23 @@ class WorkerProvider:
         self._pump()
 
     def cancel(self, number: int) -> None:
-        """Stop a call."""
+        """Stop a call, or forget it if it has not begun."""
         if (run := self._runs.get(number)) is None:
             self._queue = deque(call for call in self._queue if call.number != number)
             return
-        # Its timer goes on: a tool that does not stop in time costs the worker.
+        # Its timer goes on: if the tool does not stop in time, the worker is replaced.
         run.waited_for = False
         self._cancel_run(run)
         if run.timer is None:
             self._time(run, WITHDRAWN_GRACE, self._replace)
 
     def hold(self, *, held: bool) -> None:
-        """Read no answers for now, or read them again."""
+        """Hold answers back by not reading them, or read them again."""
         self._paused = held
         if self._catching_up is not None:
             self._catching_up.cancel()
         self._catching_up = None if held else self._reactor.call_later(GRACE, self._on_caught_up)
-        # What a worker says while it imports is always read.
+        # Before that, messages about loading are always read.
         if self._worker is not None and self._loaded:
             self._worker.hold(held=held)
 
@@ -237,7 +253,7 @@ class WorkerProvider:
         self._runs.clear()
 
     def _pump(self) -> None:
-        """Begin the calls that the worker has room for; sync tools need a free thread."""
+        """Begin the queued calls that the worker has room for. Sync tools need a free thread."""
         waiting, self._queue = self._queue, deque()
         if self._failure:
             for call in waiting:
@@ -255,6 +271,7 @@ class WorkerProvider:
                 self._queue.append(call)
 
     def _run(self, call: Call) -> None:
+        """Send a call to the worker, and start its timer."""
         name = call.tool.name
         limit = self._settings.timeouts.get(name, self._settings.timeout)
         self._runs[call.number] = run = _RunningCall(call, limit, self._settings.limit)
@@ -274,7 +291,10 @@ class WorkerProvider:
             self._reactor.expect()
 
     def _overdue(self, run: _RunningCall) -> None:
-        """Tell a call to stop; replace the worker if it does not."""
+        """Answer a call that is over its time and tell it to stop; if it does not, kill the worker.
+
+        A call that was withdrawn has been told already, so its worker is killed at once.
+        """
         if not run.waited_for:
             self._replace(run)
             return
@@ -286,9 +306,9 @@ class WorkerProvider:
     def _time(
         self, run: _RunningCall, seconds: float, action: Callable[[_RunningCall], None]
     ) -> None:
-        """Call ``action`` after ``seconds``, or later while the call's answer may be unread."""
+        """Call ``action`` after ``seconds``; later if the call's answer may be waiting unread."""
 
-        def due() -> None:
+        def on_due() -> None:
             if (self._paused or self._catching_up is not None) and run.extension < MAX_EXTENSION:
                 run.extension += GRACE
                 self._cancel_run(run)
@@ -296,7 +316,7 @@ class WorkerProvider:
             else:
                 action(run)
 
-        run.timer = self._reactor.call_later(seconds, due)
+        run.timer = self._reactor.call_later(seconds, on_due)
 
     def _cancel_run(self, run: _RunningCall) -> None:
         if self._worker is not None and not run.was_cancelled:
@@ -304,6 +324,7 @@ class WorkerProvider:
             self._worker.send(Cancel(number=run.call.number))
 
     def _replace(self, run: _RunningCall) -> None:
+        """Kill the worker, because this call in it did not stop."""
         if self._worker is not None:
             self._worker.kill()
             name = run.call.tool.name
@@ -322,11 +343,11 @@ class WorkerProvider:
         except OSError as exc:
             self._fail("", f"no process could be started for them: {exc.strerror}", "")
             return
-        self._loading = self._reactor.call_later(LOADING, self._too_slow)
+        self._loading = self._reactor.call_later(LOADING, self._on_load_timeout)
         if ahead is None:
             started.send(_load(self._settings))
 
-    def _too_slow(self) -> None:
+    def _on_load_timeout(self) -> None:
         if self._worker is not None:
             self._worker.kill()
         self._fail("", f"importing them took longer than {LOADING:g} s", "Import less in them.")
@@ -339,7 +360,8 @@ class WorkerProvider:
                 if (run := self._runs.get(number)) is not None and run.waited_for:
                     run.call.tell(text)
             case KeySent(number=number, use=use):
-                if (run := self._runs.get(number)) is not None:  # wanted still, or not
+                # Noted for the audit log even if nobody waits for the call any more.
+                if (run := self._runs.get(number)) is not None:
                     run.call.note(use)
             case Answered(number=number, answer=answer):
                 self._answer(number, answer)
@@ -360,19 +382,22 @@ class WorkerProvider:
             self._pump()
 
     def _on_loaded(self, tools: tuple[Tool, ...]) -> None:
+        """Begin calls. The first worker's tools are reported; those of later ones are compared."""
         self._forget_loading()
-        self._loaded, self._failed_starts = True, 0
+        self._loaded = True
+        self._failed_starts = 0
         if self._paused and self._worker is not None:
             self._worker.hold(held=True)
-        found = _compared(tools)
+        compared = _compared(tools)
         if self._on_tools is not None:
-            self._tools = found
+            self._tools = compared
             on_tools, self._on_tools = self._on_tools, None
             on_tools(tools)
-        self._changed = frozenset(tool.name for tool in self._tools - found)
+        self._changed = frozenset(tool.name for tool in self._tools - compared)
         self._pump()
 
     def _on_lost(self, how: str) -> None:
+        """Start over after a worker has ended by itself, unless it fails to load the tools."""
         if not self._loaded:
             self._failed_starts += 1
         if self._failed_starts >= MAX_FAILED_STARTS or (not self._loaded and self._on_tools):
@@ -382,14 +407,14 @@ class WorkerProvider:
             self._lost(f"the tools' worker ended: {how}")
 
     def _lost(self, why: str) -> None:
-        """Answer the running calls ``WorkerLost``; run those that wait in a new worker."""
+        """Answer the running calls ``WorkerLost``, and run the waiting ones in a new worker."""
         self._forget_loading()
         self._worker, self._loaded, self._blocking, self._held = None, False, 0, 0
         self._stopping.clear()
         runs, self._runs = self._runs, {}
         for run in runs.values():
             run.answer(Answer(kind="WorkerLost", message=why))
-        # An answered caller may have called again, and so started one.
+        # A caller that was answered may have called again, and so started a worker.
         if self._queue and self._worker is None:
             self._start()
 
@@ -399,7 +424,7 @@ class WorkerProvider:
             self._loading = None
 
     def _fail(self, entry: str, message: str, remedy: str) -> None:
-        """Give up: there are no tools in this session."""
+        """Give up: from now on all calls are answered ``WorkerLost``, for this reason."""
         self._failure = f"no tool can be called: {message}"
         self._lost(self._failure)
         self._pump()
@@ -413,7 +438,7 @@ class WorkerProvider:
 
 
 def _compared(tools: tuple[Tool, ...]) -> frozenset[Tool]:
-    """Return what must be the same of tools in each of a provider's workers."""
+    """Return tools without their descriptions, which alone may differ in a later worker."""
     return frozenset(structs.replace(tool, doc="") for tool in tools)
 
 
@@ -431,23 +456,23 @@ def main(fd: int, host: int) -> None:
     if not isinstance(load, Load):
         return
     os.environb.update(load.environment)
-    gc.disable()  # none of what is imported is garbage
-    # Only now: both import what reads the environment.
+    gc.disable()  # imports make no garbage
+    # Imported only now, since both import modules that read the environment.
     from cellblock.host.services.tools import registry, runner  # noqa: PLC0415 - see above
 
     settings, lock = load.settings, threading.Lock()
 
     def send(message: msgspec.Struct) -> None:
         frame = frames.encode(message)
-        # Where the host has hung up, nobody waits for it, and the loop below ends.
+        # If the host has hung up, the loop below ends.
         with lock, suppress(BrokenPipeError, ConnectionResetError):
             sock.sendall(frame)
 
     try:
-        if settings.servers:  # by the SDK, which is an extra
+        if settings.servers:  # imports the MCP SDK, which is an optional dependency
             tools = import_module(f"{__package__}.mcp_servers").connect(settings.servers)
         elif settings.operations is not None:
-            # Its imports would take each other worker 25 ms.
+            # Imported here, since its imports would take other workers 25 ms.
             from cellblock.host.services.operations import loading  # noqa: PLC0415 - see above
 
             tools = loading.load(settings.operations)
@@ -472,9 +497,10 @@ READ_SIZE: Final = 1 << 16
 
 
 def _messages(sock: socket.socket) -> Iterator[ToWorker]:
+    """Yield the host's messages until it hangs up."""
     decode: frames.Decoder[ToWorker] = frames.Decoder(ToWorker)
     splitter = frames.Splitter(2 * frames.MAX_FRAME)
-    with suppress(ConnectionResetError):  # the host hung up without reading all it was sent
+    with suppress(ConnectionResetError):  # the host hung up without reading all messages
         while data := sock.recv(READ_SIZE):
             for payload in splitter.feed(data):
                 yield decode(payload)

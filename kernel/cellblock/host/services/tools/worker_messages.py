@@ -11,10 +11,11 @@ from cellblock.wire.messages import Message, Struct, Tool
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """What a worker is to run: the operator's ``entries`` or ``servers``, or the host's operations.
+    """The settings of a worker: it runs the operator's ``entries`` or ``servers``, or operations.
 
-    ``timeout`` and ``timeouts`` are seconds of a call, of any tool and by name; ``max_bytes``
-    bounds an answer. ``limit`` names the policy field of the time limit, ``policy`` its file.
+    ``timeout`` is the time limit of a call in seconds, ``timeouts`` those of tools by name.
+    ``max_bytes`` bounds an answer. ``limit`` names the policy field of the time limit, ``policy``
+    the policy's file.
     """
 
     entries: tuple[str, ...] = ()
@@ -28,16 +29,16 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Load(Message, frozen=True, kw_only=True):
-    """First. The environment comes here, and not where other processes can read it."""
+    """The first message. The environment comes with it, since /proc would show it to others."""
 
     settings: WorkerSettings
     environment: dict[bytes, bytes]
 
 
 class Begin(Message, frozen=True, kw_only=True):
-    """Run a tool. ``arguments`` are as a guest encoded them, ``cell`` is that of ``ToolCall``.
+    """Run a tool. ``arguments`` are as the guest encoded them, ``cell`` is from its ``ToolCall``.
 
-    With ``checks_only`` they are validated, and nothing is run.
+    With ``checks_only`` the arguments are validated, and the tool isn't run.
     """
 
     number: int
@@ -48,7 +49,7 @@ class Begin(Message, frozen=True, kw_only=True):
 
 
 class Cancel(Message, frozen=True, kw_only=True):
-    """Tell a call to stop; it is answered all the same."""
+    """Tell a call to stop. It is still answered."""
 
     number: int
 
@@ -60,7 +61,7 @@ class Loaded(Message, frozen=True, kw_only=True):
 
 
 class LoadFailed(Message, frozen=True, kw_only=True):
-    """An entry is no tool; the worker ends."""
+    """An entry can't be used as a tool. The worker ends after this message."""
 
     entry: str
     message: str
@@ -68,21 +69,21 @@ class LoadFailed(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """A line about a call's progress, for the user who waits."""
+    """A line about a call's progress, for the user."""
 
     number: int
     text: str
 
 
 class KeySent(Message, frozen=True, kw_only=True):
-    """A call's request carries a credential; said before it is sent."""
+    """A call's request carries a credential. This message comes before the request is sent."""
 
     number: int
     use: KeyUse
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """A call ended."""
+    """A call has ended, with this answer."""
 
     number: int
     answer: Answer
