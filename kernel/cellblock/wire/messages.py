@@ -234,7 +234,8 @@ class Plan(Struct, frozen=True, kw_only=True):
         """
         writable = mounted.writable
         if mounted.own_mounts:
-            writable = (*(path for path in writable if not lies_in(scratch, {path})), scratch)
+            pools, _, _ = scratch.rpartition("/")
+            writable = (*(path for path in writable if path != pools), scratch)
         return mounted.attributes and self.lets_write(writable)
 
     def lets_write(self, paths: Iterable[str]) -> bool:

@@ -810,6 +810,8 @@ class _Walk:
         with contextlib.ExitStack() as stack:
             try:
                 inner = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=above)))
+                # Without the right to search it, its names could be read, and nothing of its files.
+                os.stat(".", dir_fd=inner)
             except OSError:
                 yield Change(self._root, path, "new", None, None, UNREADABLE)
                 return
