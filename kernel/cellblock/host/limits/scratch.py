@@ -475,7 +475,8 @@ def _entries(fd: int, folders: list[str], forks: Collection[ForksFolder]) -> Ite
                 return
             links = max(1, status.st_nlink)
             if stat.S_ISDIR(status.st_mode):
-                if ForksFolder(entry.name, status.st_dev, status.st_ino) not in forks:
+                this = ForksFolder(entry.name, status.st_dev, status.st_ino)
+                if this not in forks:
                     folders.append(entry.name)
                 links = 1
             yield max(LEAST, status.st_blocks * _BLOCK // links)
