@@ -1,15 +1,18 @@
-"""Paths on the command line of a program that failed: it met the policy, and cells see no error.
+"""Paths and hosts on the command line of a program that failed: cells see no error of the policy's.
 
 ``!cat /data/x`` ends with a status, and what it prints could be anybody's text: nothing is read of
 it. Of a pipeline only the last program has a status, so the paths of one count in any case. The
 host is told of those that can't be used here, each once, if the cell itself started the program;
 whether the policy keeps them away the host decides.
+
+Of a program that uses a network the host is told the address that it was given, each time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import shlex
@@ -44,6 +47,24 @@ _PIPE: Final = re.compile(r"(?<!\|)\|(?!\|)")
 #: A path in a program's own text, as in ``python -c "open('/data/x')"``.
 _QUOTED: Final = re.compile(r"""['"]([/~][^'"\s]*)['"]""")
 _MAGIC: Final = re.compile(r"[*?\[]")
+#: Programs that do nothing without a network.
+_OF_NETWORK: Final = frozenset(
+    ("curl", "dig", "ftp", "host", "nc", "nslookup", "ping", "sftp", "ssh", "telnet", "wget")
+)
+#: What git needs one for.
+_OF_GIT: Final = frozenset(("clone", "fetch", "ls-remote", "pull", "push"))
+#: Programs to which an address is a text, and which end with a status where they don't find it.
+_COMPARE: Final = frozenset(
+    ("[", "awk", "cmp", "diff", "egrep", "expr", "fgrep", "grep", "jq", "rg", "sed", "test")
+)
+_URL: Final = re.compile(
+    r"\b([a-z][a-z0-9+.-]*)://(?:[^/@\s]*@)?(\[[0-9a-f:]+\]|[^/:?#\s\[\]]+)(?::(\d+))?",
+    re.IGNORECASE,
+)
+#: As scp and git write a host that is reached by ssh.
+_BY_SSH: Final = re.compile(r"[\w.-]+@([\w.-]+)(?::\D.*)?\Z")
+#: The port of a URL that names none.
+_PORTS: Final = {"ftp": 21, "git": 9418, "http": 80, "https": 443, "postgresql": 5432, "ssh": 22}
 #: Between a cell and the program: how ``!`` and ``subprocess`` start it.
 _STARTERS: Final = re.compile(r"/(?:IPython/.*|cellblock/guest/\w+|subprocess|os)\.py\Z")
 
@@ -84,7 +105,7 @@ def _is_pipeline(command: Any) -> bool:
 
 
 def _reports(tell: Tell) -> Callable[..., None]:
-    told, guest = set[str](), os.getpid()
+    told, guest, left = set[str](), os.getpid(), itertools.count(_MOST, -1)
 
     def report(command: Any, *, from_cell: bool = False) -> None:
         with contextlib.suppress(Exception):  # what a cell gave may raise at every touch
@@ -95,6 +116,9 @@ def _reports(tell: Tell) -> Callable[..., None]:
                 for message in islice(_unusable(command, told), _FEW):
                     told.add(message.name)
                     tell(message)
+                for address in dict.fromkeys(islice(_addresses(command), _FEW)):
+                    if next(left) > 0:
+                        tell(messages.NotThere(kind="address", name=encodable(address)[:_LONGEST]))
 
     return report
 
@@ -115,6 +139,45 @@ def _unusable(command: Any, told: set[str]) -> Iterator[messages.NotThere]:
             )
 
 
+def _addresses(command: Any) -> Iterator[str]:
+    """Yield what programs of a command were to connect to: a host and port, or empty if unknown."""
+    for program, *words in _programs(command):
+        name = os.path.basename(program)
+        if name in _COMPARE or (name == "git" and _OF_GIT.isdisjoint(words[:_FEW])):
+            continue
+        found = [address for word in words if (address := _address_in(word))]
+        yield from found or [""] * (name == "git" or name in _OF_NETWORK)
+
+
+def _address_in(word: str) -> str:
+    """Return the host and port that a word names; empty where it names none, or no port of it."""
+    if url := _URL.search(word):
+        port = url[3] or _PORTS.get(url[1].lower())
+        return f"{url[2]}:{port}" if port else ""
+    found = _BY_SSH.match(word)
+    return f"{found[1]}:22" if found else ""
+
+
+def _programs(command: Any) -> Iterator[list[str]]:
+    """Yield the words of each program that a command starts, as far as that can be told."""
+    if not isinstance(command, str | bytes | os.PathLike):
+        arguments = [os.fsdecode(each) for each in command[:_MOST_WORDS]]
+        # Where a shell was started by name, its command is one word.
+        scripts = [each for each in arguments[1:] if any(map(str.isspace, each))]
+        yield [each for each in arguments if each not in scripts]
+        for script in scripts:
+            yield from _programs(script)
+        return
+    for line in os.fsdecode(command)[:_LONGEST_COMMAND].splitlines():
+        words = list[str]()
+        for token in (*_tokens(line), ";"):
+            if token.strip(";|&()"):
+                words += [token] if words or "=" not in token else []
+            elif words:
+                yield words
+                words = []
+
+
 def _words(command: Any) -> Iterator[tuple[str, bool]]:
     """Yield words that may be paths, and whether the program was to write there."""
     if isinstance(command, str | bytes | os.PathLike):
@@ -130,13 +193,17 @@ def _words(command: Any) -> Iterator[tuple[str, bool]]:
 
 def _words_of_script(text: str) -> Iterator[tuple[str, bool]]:
     for line in text[:_LONGEST_COMMAND].splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        try:
-            tokens = list(lexer)
-        except ValueError:  # a quotation that goes on
-            tokens = line.split()
-        yield from _words_of_line(tokens[:_MOST_WORDS])
+        yield from _words_of_line(_tokens(line))
+
+
+def _tokens(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        tokens = list(lexer)
+    except ValueError:  # a quotation that goes on
+        tokens = line.split()
+    return tokens[:_MOST_WORDS]
 
 
 def _words_of_line(tokens: Iterable[str]) -> Iterator[tuple[str, bool]]:

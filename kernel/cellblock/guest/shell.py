@@ -5,6 +5,7 @@ import __future__ as futures
 
 import ast
 import builtins
+import contextlib
 import fnmatch
 import os
 import re
@@ -78,6 +79,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextvars import Token
+    from types import TracebackType
 
     from IPython.core.interactiveshell import ExecutionResult
 
@@ -314,7 +316,7 @@ class GuestShell(InteractiveShell):
         # By subshell: the error that was shown last, and why a result could not be shown.
         self._shown_errors: dict[int, _Shown] = {}
         self._result_errors: dict[int, messages.Error] = {}
-        self._failed_calls: dict[int, tuple[BaseException, messages.FailedCall]] = {}
+        self._failed_calls: dict[int, tuple[BaseException, messages.FailedCall, list[str]]] = {}
         super().init_payload()
         manager: Any = Payloads(parent=self)
         self.configurables[-1] = self.payload_manager = manager
@@ -431,15 +433,17 @@ class GuestShell(InteractiveShell):
         shown as Python has them.
         """
         self._refill()
+        last = getattr(sys, "last_value", None)
         try:
             kind, error, _ = self._get_exc_info(exc_tuple)
         except ValueError:
             super().showtraceback()
             return
         self.on_error(error)
+        is_again = error is last  # as by %tb
         call = tracebacks.failed_call(error)
         if call is not None:
-            self._failed_calls[current_subshell.get()] = error, call
+            self._failed_calls[current_subshell.get()] = error, call, []
         tracebacks.trim(error)
         found = error.__traceback__
         if found is not None and found.tb_frame.f_code is _RUN_CODE:
@@ -448,6 +452,8 @@ class GuestShell(InteractiveShell):
             self._showtraceback(kind, error, tracebacks.by_python(error, found))
             return
         tracebacks.prepare(self, error)
+        if call is not None and not (exception_only or is_again):
+            self._failed_calls[current_subshell.get()] = error, call, self._fold(error, found)
         super().showtraceback(
             (kind, error, found),
             filename,
@@ -455,6 +461,26 @@ class GuestShell(InteractiveShell):
             exception_only,
             running_compiled_code,
         )
+
+    def _fold(self, error: BaseException, tb: TracebackType | None) -> list[str]:
+        """Return the lines of a traceback without frames of libraries; none where it has no such.
+
+        An error that has lines of its own keeps them.
+        """
+        shown: Any = self.InteractiveTB
+        if shown.mode == "Minimal" or hasattr(error, "_render_traceback_"):
+            return []
+        with contextlib.suppress(Exception), tracebacks.folded(error, tb) as (own, left_out):
+            if left_out:
+                lines = shown.structured_traceback(type(error), error, own, tb_offset=0)
+                frames = (
+                    "1 frame of a library" if left_out == 1 else f"{left_out:,} frames of libraries"
+                )
+                # Cells of mode safe have no %tb.
+                whole = "" if type(self).rules.language else ": %tb shows all"
+                line = f"    [... {frames}{whole}]\n"
+                return tracebacks.with_left_out(lines, type(error).__name__, line)
+        return []
 
     def debugger(self, force: bool = False) -> None:  # noqa: FBT002 - IPython's signature
         """Debug, where somebody can answer it, and what they type needs no approval."""
@@ -471,7 +497,7 @@ class GuestShell(InteractiveShell):
         """Send an error to the front end, and keep it for the reply."""
         hook: Any = self.displayhook
         subshell = current_subshell.get()
-        failed, call = self._failed_calls.pop(subshell, (None, None))
+        failed, call, folded = self._failed_calls.pop(subshell, (None, None, []))
         name = encodable(etype.__name__)
         try:
             lines = [encodable(str(line)) for line in stb]
@@ -482,6 +508,7 @@ class GuestShell(InteractiveShell):
             evalue=encodable(tracebacks.describe(evalue)),
             traceback=lines,
             failed_call=call if failed is evalue else None,
+            folded=[encodable(line) for line in folded] if failed is evalue else [],
             of_display=is_formatting.get(),
         )
         hook.out.send(error)  # ``display_pub`` is another one while a cell captures output

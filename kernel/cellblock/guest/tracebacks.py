@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import inspect
+import itertools
 import linecache
 import math
 import mmap
@@ -21,7 +22,7 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from cellblock.guest.audit_hook import effects
+from cellblock.guest.audit_hook import effects, roots
 from cellblock.guest.output import encodable
 from cellblock.wire.messages import FailedCall
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 #: Frames of these files are the kernel's own.
 OWN = str(Path(__file__).resolve().parents[1]) + "/"
 _LONGEST_CHAIN = 32
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 #: "Unable to allocate 76.3 MiB for an array" (numpy), "malloc of size 1048576 failed" (Arrow).
 _SIZE = re.compile(r"\b(?:allocate|size) (\d{1,15}(?:\.\d{1,3})?)(?: ([KMGTP]iB|bytes)\b)?")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -56,17 +58,86 @@ def trim(error: BaseException) -> BaseException:
 
 
 def _without_own_frames(tb: TracebackType | None) -> TracebackType | None:
-    kept = []
+    return _joined(
+        [each for each in _links(tb) if not each.tb_frame.f_code.co_filename.startswith(OWN)]
+    )
+
+
+def _links(tb: TracebackType | None) -> list[TracebackType]:
+    found = []
     while tb is not None:
-        if not tb.tb_frame.f_code.co_filename.startswith(OWN):
-            kept.append(tb)
+        found.append(tb)
         tb = tb.tb_next
+    return found
+
+
+def _joined(links: list[TracebackType]) -> TracebackType | None:
     result: TracebackType | None = None
-    for link in reversed(kept):
+    for link in reversed(links):
         # An interrupt may hit an instruction that belongs to no line.
         line = link.tb_lineno or link.tb_frame.f_code.co_firstlineno
         result = TracebackType(result, link.tb_frame, link.tb_lasti, line)
     return result
+
+
+@contextlib.contextmanager
+def folded(
+    error: BaseException, tb: TracebackType | None
+) -> Iterator[tuple[TracebackType | None, int]]:
+    """Leave the frames of libraries out of ``error``, and of what it was raised from, for a while.
+
+    Yields the frames that are left of ``tb``, where those of ``error`` begin, and how many were
+    left out. An earlier error without a frame of the user's own is left out itself.
+    """
+    links = list(_shown(error))
+    before = [
+        (one, one.__traceback__, one.__cause__, one.__context__, one.__suppress_context__)
+        for one in links
+    ]
+    try:
+        own, left_out = _without_libraries(tb)
+        kept = [error]
+        for one in links[1:]:
+            one.__traceback__, more = _without_libraries(one.__traceback__)
+            left_out += more
+            kept += [one] if one.__traceback__ is not None else []
+        for one, earlier in itertools.zip_longest(kept, kept[1:]):
+            if one.__cause__ is not None:
+                one.__cause__ = earlier
+            one.__context__ = earlier
+        yield own, left_out
+    finally:
+        for one, frames, cause, context, suppresses in before:
+            one.__traceback__, one.__cause__, one.__context__ = frames, cause, context
+            one.__suppress_context__ = suppresses
+
+
+def _shown(error: BaseException) -> Iterator[BaseException]:
+    """Yield ``error`` and those of ``chain`` that a traceback shows: not behind ``from None``."""
+    for one in chain(error):
+        yield one
+        if one.__cause__ is None and one.__suppress_context__:
+            return
+
+
+def _without_libraries(tb: TracebackType | None) -> tuple[TracebackType | None, int]:
+    """Return a traceback without the frames of libraries, and how many they are."""
+    libraries = (*roots(), "<frozen ")
+    found = _links(tb)
+    own = [each for each in found if not each.tb_frame.f_code.co_filename.startswith(libraries)]
+    return _joined(own), len(found) - len(own)
+
+
+def with_left_out(lines: list[str], name: str, line: str) -> list[str]:
+    """Return a traceback with a line on what it leaves out, above the message of an error.
+
+    ``name`` is that of the error's type, with which the message begins.
+    """
+    begins = (
+        at for at in reversed(range(len(lines))) if _COLOURS.sub("", lines[at]).startswith(name)
+    )
+    at = next(begins, len(lines))
+    return [*lines[:at], line, *lines[at:]]
 
 
 def is_pythons(error: BaseException) -> bool:

@@ -953,6 +953,8 @@ class Error(OfOutput, frozen=True, kw_only=True):
     evalue: Text
     traceback: list[Text]
     failed_call: FailedCall | None = None
+    #: The traceback without frames of libraries, to stand above a card; empty if there are none.
+    folded: list[Text] = []
     #: A magic or a handler of the cell's own has shown it, by other means.
     is_shown: bool = False
     #: Raised while something was formatted to be shown, which is not shown whole then.
@@ -1066,11 +1068,12 @@ class NotThere(OfSubshell, frozen=True, kw_only=True):
     A ``folder`` that was searched, and a ``file`` that was asked for, by their paths; a
     ``variable`` of the environment, by its name. An ``argument`` is a path on the command line of a
     program that failed, which may have been to write there; a ``word`` is one that may be a path.
+    An ``address`` is what such a program was to connect to, ``host:port``, or empty if not known.
     ``direct`` says that no library looked on the cell's behalf, ``seen`` that there is something
     at the path, as cells see it.
     """
 
-    kind: Literal["argument", "file", "folder", "variable", "word"]
+    kind: Literal["address", "argument", "file", "folder", "variable", "word"]
     name: Name
     direct: bool = True
     seen: bool = False

@@ -46,6 +46,8 @@ _MOST_UNSET: Final = 1_000
 _TICK: Final = 0.05
 #: Calls about files, and numbers whose text says by itself that something was refused.
 _OF_FILES: Final = frozenset({"database", "file", "process"})
+#: Addresses that one card has.
+_MOST_ADDRESSES: Final = 5
 _SAY_SO: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -61,6 +63,10 @@ class CellRun:
         self.outcome: Outcome | None = None
         #: What the OS layer refused it, where that ended it.
         self.refusal: Refusal | None = None
+        #: Fields of the policy of which a card was shown.
+        self._refused_by = set[str]()
+        #: What its programs that failed were to connect to.
+        self._addresses = dict[str, None]()
         #: The files that were copied out.
         self.exported: CellArtifacts | None = None
         #: What errors that were shown said, as hashes.
@@ -132,13 +138,29 @@ class CellRun:
         if not self.request.silent:
             self._outputs.publish("error", error, OF_DISPLAY if message.of_display else None)
             if refusal is not None:
+                self._refused_by.add(refusal.field)
                 self._outputs.card(self._front.views.refusal_card(refusal))
+
+    def program_failed(self, address: str) -> None:
+        """Note that a program of its own failed, which was to connect to this address."""
+        if len(self._addresses) < _MOST_ADDRESSES:
+            self._addresses[address] = None
+
+    def _say_why_programs_failed(self) -> None:
+        """Show one card, below all else, if the policy kept its programs from a network."""
+        views = self._front.views
+        refusal = views.refusal_of_programs(list(self._addresses), self.request.code)
+        if refusal is None or self.request.silent or refusal.field in self._refused_by:
+            return
+        self._outputs.card(views.refusal_card(refusal))
 
     def _explained(self, message: wire.Error) -> tuple[dict[str, Any], Refusal | None]:
         """Return an exception as it is published, and what the OS layer refused, if that is why."""
-        error = gateway.clean_error(message.ename, message.evalue, message.traceback)
         call, views = message.failed_call, self._front.views
         refusal = views.refusal_of(call, self.request.code) if call is not None else None
+        # Where a card says why, it stands below the user's own frames.
+        lines = message.folded if refusal is not None and message.folded else message.traceback
+        error = gateway.clean_error(message.ename, message.evalue, lines)
         if refusal is not None:
             # Runners such as papermill show no more than this of an error.
             said = views.refusal_in_a_line(refusal)
@@ -193,6 +215,7 @@ class CellRun:
         elif outcome.unadmitted is not None:
             self._fail(*views.unadmitted(outcome.unadmitted))
         elif outcome.status == "ok":
+            self._say_why_programs_failed()
             self._say_unset()
             expressions = gateway.clean_expressions(
                 outcome.user_expressions, show=views.show_in_passing
@@ -205,6 +228,7 @@ class CellRun:
                 self.error(outcome.error)
             # The one that ended it: what a display or a callback raised is another output.
             error, self.refusal = self._explained(outcome.error)
+            self._say_why_programs_failed()
             self._say_unset()
             self._reply("error", outcome.payload, **error)
 

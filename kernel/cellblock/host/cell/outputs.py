@@ -56,6 +56,9 @@ class ShownCell(Protocol):
     def error(self, message: wire.Error) -> None:
         """Publish an exception."""
 
+    def program_failed(self, address: str) -> None:
+        """Note that a program of its own failed, which was to connect to this address."""
+
 
 class Outputs:
     """Shows outputs under the request that they belong to.
@@ -241,7 +244,10 @@ class Outputs:
 
     def _answer(self, asked: wire.Show | wire.NotThere) -> None:
         """Show a table or a page of ours, or why something was not there, where there is room."""
-        if isinstance(asked, wire.NotThere):
+        if isinstance(asked, wire.NotThere) and asked.kind == "address":
+            if self._cell is not None and self._runs():
+                self._cell.program_failed(asked.name)
+        elif isinstance(asked, wire.NotThere):
             code = "" if self._cell is None else self._cell.request.code
             line = self._views.missing_once(asked, code)
             if line and self._quota.admits(len(line)):

@@ -26,7 +26,7 @@ from cellblock.backends.layers import receives_mounts
 from cellblock.backends.plan import check_writable, denied, denied_paths
 from cellblock.errors import PolicyError
 from cellblock.host.snapshots import memory
-from cellblock.policy.network import parse_address
+from cellblock.policy.network import is_loopback, parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
 from cellblock.policy.vocabulary import GIB, MIB, is_size, size_text
 from cellblock.render.cards import size, value_words
@@ -34,7 +34,7 @@ from cellblock.render.outcomes import Refusal, Remedy, named
 from cellblock.wire.messages import FailedCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cellblock.host.session.config import SessionConfig
     from cellblock.policy.model import Policy
@@ -122,6 +122,34 @@ def judge_missing(
         return None
     remedy = Remedy(list_line(field, [name]), listed=True)
     return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
+
+
+def judge_programs(addresses: Sequence[str], config: SessionConfig) -> Refusal | None:
+    """Return why programs that failed could not connect; None if the policy has no part in that.
+
+    Nobody says with which number it failed. An empty address is one that is not known.
+    """
+    plan, refused = config.prepare.plan, dict[str, Refusal]()
+    listed = config.policy.network_access
+    known = listed if isinstance(listed, tuple) else ()
+    for address in addresses if plan.locks else ():
+        if not address and known:
+            continue
+        is_own = plan.loopback and _names_loopback(address)
+        number = errno.ECONNREFUSED if is_own else errno.EHOSTUNREACH
+        if found := _network(FailedCall("network", number, address), config):
+            refused[found.asked] = found
+    if "" in refused or not refused:
+        return refused.get("")
+    first = next(iter(refused.values()))
+    return dataclasses.replace(first, remedy=Remedy(list_line(first.field, (*known, *refused))))
+
+
+def _names_loopback(address: str) -> bool:
+    try:
+        return is_loopback(parse_address(address).host)
+    except ValueError:
+        return False
 
 
 def _missing(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:

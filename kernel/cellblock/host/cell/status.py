@@ -27,6 +27,7 @@ from cellblock.host.cell.refusals import (
     advised,
     judge,
     judge_missing,
+    judge_programs,
     judge_secrets,
     names_home,
     reads_secrets,
@@ -495,6 +496,12 @@ class Views:
         """Return what of the policy is behind a call that failed in a cell, if anything is."""
         config = self._config
         found = judge(call, config, code) if config is not None else None
+        return advised(found, code, config.policy) if config and found is not None else None
+
+    def refusal_of_programs(self, addresses: Sequence[str], code: str) -> Refusal | None:
+        """Return what of the policy kept programs from connecting there, if anything did."""
+        config = self._config
+        found = judge_programs(addresses, config) if config is not None else None
         return advised(found, code, config.policy) if config and found is not None else None
 
     def missing_once(self, message: wire.NotThere, code: str) -> str:
