@@ -53,7 +53,9 @@ def test_a_denial_says_what_to_put_into_its_own_policy(start, world):
         '  ops.read_file("a.csv") once it is allowed. If it is a name of your own, choose\n'
         "  another.\n"
         "\n"
-        + "\n".join(wrap(f"To allow it, add this to {file}, by {add}", indent="  "))
+        + "\n".join(
+            wrap(f"To allow it, add this to your policy file {file}, by {add}", indent="  ")
+        )
         + '\n    ops.read_file.roots = ["{project}"]'
         + '\n    add.read_deny_paths = ["@secrets"]'
     )

@@ -598,9 +598,10 @@ def test_a_denial_of_more_says_where_and_what_instead(safe):
         == """\
 cellblock did not run this cell: 1 finding                          policy: safe
 
-  line 1  max_processes 1000 is more than 128
+  line 1  max_processes can't be changed so: 1000 is more than 128
 
-  Instead: only the operator can allow more, in the policy of the kernel."""
+  Instead: only a policy file of your own can allow more: cellblock install
+  --policy FILE."""
     )
 
 

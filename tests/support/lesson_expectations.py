@@ -185,7 +185,7 @@ CLAIMS = {
         "code": "…PolicyDenied: 1 finding: not-a-template …",
     },
     "tools": {
-        "listed": "5 tools of the operator's\n  python_version()\n…async latest(…publish(…",
+        "listed": "5 tools of the policy's\n  python_version()\n…async latest(…publish(…",
         "called": "Python 3.…, and …% of the disk is free\n",
         "own": (
             "[{'day': '2026-06-03', 'degrees': 49.1},\n {'day': '2026-06-04', 'degrees': 53.6}]"

@@ -32,14 +32,14 @@ from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import background, byte_code
 from cellblock.host.guests.spawn import WrappingCache
 from cellblock.host.services import changes
-from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
+from cellblock.host.session.config import WORK, SessionConfig, SessionOptions, resolve
 from cellblock.jupyter.early_zygote import words_of
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy.folders import cache_folder, make_scratch, remove_scratch, scratch_name
 from cellblock.policy.paths import without_scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cellblock.host.reactor import Reactor
     from cellblock.wire.messages import Prepare
@@ -48,31 +48,53 @@ if TYPE_CHECKING:
 PATIENCE: Final = 60.0
 
 
-def prepare(policy: str, named: str) -> SessionConfig | PolicyError | BackendError | StartError:
+def prepare(policy: str, named: str) -> PolicyError | None:
     """Make what starts of kernels under a policy find made, and wait for it.
 
-    ``named`` is what their command calls it. Return what a kernel in this folder would be started
-    with, or why no cell would run in it. What can't be made is left to the kernels.
+    ``named`` is what their command calls it. Return what ``judge`` does. What can't be made is left
+    to the kernels.
     """
+    with _resolved(policy) as (config, scratch):
+        if isinstance(config, SessionConfig):
+            if (words := words_of(config.wrap)) is not None:
+                WrappingCache(cache_folder(), named, str(config.project), scratch).keep(words)
+            if sys.platform == "linux":
+                make_now(config.prepare)
+        return config if isinstance(config, PolicyError) else None
+
+
+def judge(policy: str) -> PolicyError | None:
+    """Return why no cell would run under a policy in a kernel that starts in this folder, or None.
+
+    It is what such a kernel would say. What this machine can't enforce is not the policy's fault.
+    """
+    with _resolved(policy) as (config, _):
+        return config if isinstance(config, PolicyError) else None
+
+
+@contextlib.contextmanager
+def _resolved(
+    policy: str,
+) -> Iterator[tuple[SessionConfig | PolicyError | BackendError | StartError, str]]:
+    """Yield what a kernel in this folder would be started with, or why not, and its scratch."""
     try:
         scratch = make_scratch()
     except StartError as failure:
-        return failure
-    folder, project = Path(scratch), Path.cwd()
+        yield failure, ""
+        return
+    folder, work = Path(scratch), Path.cwd() / WORK
+    had_work = os.path.lexists(work)
     try:
         options = SessionOptions(
-            policy, project, folder, allow_unsafe=True, asks=True, stages_home=True
+            policy, Path.cwd(), folder, allow_unsafe=True, asks=True, stages_home=True
         )
-        config = resolve(options)
-        if isinstance(config, SessionConfig):
-            if (words := words_of(config.wrap)) is not None:
-                WrappingCache(cache_folder(), named, str(project), scratch).keep(words)
-            if sys.platform == "linux":
-                make_now(config.prepare)
+        yield resolve(options), scratch
     finally:
         remove_scratch(scratch)
         remove_tree(changes.Staged(scratch_name(folder), ()).folder)
-    return config
+        if not had_work:  # which a kernel makes where nothing can be staged
+            with contextlib.suppress(OSError):
+                work.rmdir()
 
 
 def _stale(session: Prepare) -> list[background.Stale]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.analysis.findings import Report
+from cellblock.analysis.findings import ONLY_THE_POLICY, Report
 from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
 from cellblock.descriptors import closing, read_regular
 from cellblock.errors import PolicyError, WideningError
@@ -56,6 +56,8 @@ _BETWEEN: Final = re.compile(r"[ \t,]*")
 _UNREADABLE: Final = re.compile(r"[^\s,]+|.|$", re.DOTALL)
 _STRING: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'")
 _CLOSING: Final = {"[": "]", "{": "}"}
+#: Characters of what is wrong in a line that a message repeats.
+_LONGEST_SUBJECT: Final = 60
 #: Characters of a line that is looked at: a policy is a page of text, a line less.
 MAX_LINE: Final = 20_000
 #: Nesting of a value: no field's is deeper.
@@ -65,11 +67,22 @@ _PYTHONS: Final = {"True": "true", "False": "false", "None": '"none"'}
 
 
 class UnreadableError(ValueError):
-    """A place in a line that is no change to a policy; columns count characters from 0."""
+    """A place in a line that is no change to a policy; columns count characters from 0.
 
-    def __init__(self, message: str, column: int, end: int, remedy: str = _AS) -> None:
+    ``key`` is the field that was to be set there, as far as known.
+    """
+
+    def __init__(
+        self, message: str, column: int, end: int, remedy: str = _AS, *, key: str = ""
+    ) -> None:
         self.message, self.column, self.end, self.remedy = message, column, end, remedy
+        self.key = key
         super().__init__(message)
+
+    def sentence(self, subject: str) -> str:
+        """Return what is wrong with what stands there, and with which field."""
+        shown = subject if len(subject) <= _LONGEST_SUBJECT else f"{subject[:_LONGEST_SUBJECT]}…"
+        return f"{shown!r} {self.message}" + (f", for {self.key}" if self.key else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +110,12 @@ def read_line(line: str, at: int = 0) -> tuple[tuple[Assignment, ...], frozenset
             at = option.end()
         else:
             key = _match(_KEY, line, at)
-            at = _end_of_value(line, key.end())
-            value = _value(line, key.end(), at)
+            try:
+                at = _end_of_value(line, key.end())
+                value = _value(line, key.end(), at)
+            except UnreadableError as error:
+                error.key = key[1]
+                raise
             found.append(Assignment(key[1], value, key.start(1), key.end(1)))
         if at < len(line) and line[at] not in " \t,#":
             raise _unreadable(line, at)
@@ -119,6 +136,8 @@ def _unreadable(line: str, at: int) -> UnreadableError:
 
 
 def _end_of_value(line: str, start: int) -> int:
+    if line[start:].strip() == "":
+        raise UnreadableError("has no value behind it", start - 1, start)
     if line[start : start + 1] not in _CLOSING:
         return (_STRING.match(line, start) or _match(_WORD, line, start)).end()
     closing, at = list[str](), start
@@ -133,7 +152,7 @@ def _end_of_value(line: str, start: int) -> int:
         at += 1
         if not closing:
             return at
-    raise UnreadableError("a bracket is not closed on this line", start, start + 1)
+    raise UnreadableError("is not closed on this line", start, start + 1)
 
 
 def _value(line: str, start: int, end: int) -> Any:
@@ -196,10 +215,10 @@ def read_cell(cell: str, rules: Rules) -> tuple[NarrowRequest, tuple[Finding, ..
     for number, start, line in found[:MAX_LINES]:
         _read_line(line, number, start, asked, report)
     if len(found) > MAX_LINES:
-        why = f"is there more than {MAX_LINES} times"
+        why = f"%policy narrow is there more than {MAX_LINES} times"
         report.add_at(_ARGUMENT, asked.first, NARROWS, why=why, remedy="Say it in fewer lines.")
     elif not (asked.changes or report.findings):
-        why = "says nothing of what is to be narrowed"
+        why = "%policy narrow says nothing of what is to be narrowed"
         report.add_at(_ARGUMENT, asked.first, NARROWS, why=why, remedy="Write key=value.")
     return asked, tuple(report.findings)
 
@@ -209,7 +228,8 @@ def _read_line(line: str, number: int, at: int, asked: NarrowRequest, report: Re
         found, options = read_line(line, at)
     except UnreadableError as error:
         subject, span = line[error.column : error.end], (number, error.column, error.end)
-        report.add_at(_ARGUMENT, span, subject, why=error.message, remedy=error.remedy)
+        why = error.sentence(subject)
+        report.add_at(_ARGUMENT, span, subject, why=why, remedy=error.remedy)
         return
     asked.fresh = asked.fresh or FRESH in options
     for option in sorted(options - {FRESH}):
@@ -218,7 +238,8 @@ def _read_line(line: str, number: int, at: int, asked: NarrowRequest, report: Re
     for one in found:
         span = (number, one.column, one.end)
         if not _put(asked, one, span):
-            report.add_at(_ARGUMENT, span, one.key, why="is said twice", remedy="Say it once.")
+            why = f"{one.key!r} is said twice"
+            report.add_at(_ARGUMENT, span, one.key, why=why, remedy="Say it once.")
 
 
 def _put(asked: NarrowRequest, one: Assignment, span: tuple[int, int, int]) -> bool:
@@ -248,10 +269,13 @@ def explained(
     report = Report(source=cell, rules=rules)
     for error in errors:
         wider = isinstance(error, WideningError)
-        whole = not error.value or wider or rule == NOT_KEPT
-        why = error.message if whole else f"{error.message}: {error.value}"
+        why, subject = error.message, error.key or NARROWS
+        if wider:
+            why = f"can't be changed so: {why}"
+        elif rule != NOT_KEPT:
+            # The rule's reasons are whole sentences, which name what they are about.
+            why = f"{why}: {subject}" + (f" = {error.value}" if error.value else "")
         span = asked.places.get(error.key, asked.first)
-        subject = error.key or NARROWS
         named = ONLY_NARROWS if wider else rule
         report.add_at(named, span, subject, why=why, remedy=error.remedy)
     return tuple(report.findings)
@@ -290,7 +314,7 @@ KEYS: Final = ("policy",)
 MAX_NOTEBOOK_BYTES: Final = 64 * 2**20
 MAX_TABLE_BYTES: Final = 64 * 2**10
 _WHERE: Final = f"metadata.{NOTEBOOK_TABLE}"
-_REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."
+_REMEDY: Final = f"Take it out of the notebook's metadata. {ONLY_THE_POLICY}"
 
 
 def narrow_for_notebook(

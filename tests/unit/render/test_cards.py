@@ -325,7 +325,7 @@ def test_a_remedy_says_which_kernel_has_it():
         (
             "lab",
             "/srv/cells.toml",
-            f"add this to /srv/cells.toml, by {add}, and restart the kernel.",
+            f"add this to your policy file /srv/cells.toml, by {add}, and restart the kernel.",
             ("timeout = 2.0",),
         ),
     ):

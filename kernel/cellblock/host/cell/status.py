@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cellblock.analysis.findings import ONLY_THE_POLICY
 from cellblock.backends import plan
 from cellblock.backends import report as reports
 from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
@@ -46,6 +47,7 @@ from cellblock.policy.model import Gap, Status
 from cellblock.policy.narrowing import changed_fields
 from cellblock.render import outcomes as cards
 from cellblock.render import policy_card, tables
+from cellblock.render.allowing import who_allows_more
 from cellblock.render.cards import problem, problem_failure, value_words
 from cellblock.render.outcomes import denial, denial_failure
 from cellblock.render.text import visible
@@ -424,14 +426,18 @@ class Views:
 
         ``label`` says what the findings are in, where that is not the cell.
         """
+        more = who_allows_more(self.file, is_operators=self._is_operators)
+        found = [
+            replace(one, remedy=more) if one.remedy == ONLY_THE_POLICY else one for one in findings
+        ]
         card = denial(
-            findings,
+            found,
             policy_name=self.name,
             file=self.file,
             is_operators=self._is_operators,
             source_label=label or None,
         )
-        return card, denial_failure(card, findings)
+        return card, denial_failure(card, found)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
         """Return what is shown of a cell that is too long to be looked at."""

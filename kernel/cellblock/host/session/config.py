@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 #: Descriptors that the host needs for a copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
 #: The folder of the project that cells write to where nothing can be staged.
-_WORK: Final = "work"
+WORK: Final = "work"
 #: Files that a cell's ``read_deny_paths`` may name by a pattern.
 MOST_NAMED: Final = 1_000
 #: Where guests find programs.
@@ -408,7 +408,7 @@ def _staged(
             layers = projects  # ~ is scratch, which may be on a disk that no layer can be over
     if not why:
         return policy, layers, ""
-    project, work = str(options.project), options.project / _WORK
+    project, work = str(options.project), options.project / WORK
     own = [root for root in written if within(root, project) and root != fill["{scratch}"]]
     # A checkout could bring a link of that name, to anything of the user's.
     if not own:
@@ -555,7 +555,7 @@ def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Pat
     filled = list(policy.filesystem_write_roots)
     filled += itertools.chain.from_iterable(paths.host_write_roots(policy).values())
     if policy.filesystem_staged_roots:  # cells have it where nothing can be staged: see ``_staged``
-        filled.append(str(project / _WORK))
+        filled.append(str(project / WORK))
     found, whole = paths.find_secret_files(roots, narrowed.read_deny_paths, filled=filled)
     return tuple(map(Path, found)), whole
 

@@ -112,7 +112,10 @@ class Roots:
         """
         if not path or "\0" in path or len(os.fsencode(path)) > _MAX_PATH:
             raise not_granted(f"{path[:100]!r} is no path")
-        wanted = os.path.normpath(f"{self._project}/{path}" if path[0] != "/" else path)
+        # As in the policy, and not the folder that cells have for it.
+        is_home = path == "~" or path.startswith("~/")
+        named = str(Path(path).expanduser()) if is_home else path
+        wanted = os.path.normpath(f"{self._project}/{named}" if named[0] != "/" else named)
         wanted = wanted.replace("//", "/", 1) if wanted.startswith("//") else wanted
         found = [root for root in self._roots if within(wanted, root)]
         if not found:
