@@ -103,11 +103,11 @@ CLAIMS = {
     },
     "limits": {
         "hangs": (
-            "The cell was stopped: it ran longer than 1 s (timeout).\n"
+            "cellblock stopped this cell: it ran longer than 1 s (timeout).\n"
             "It was interrupted: your variables are there, with what it did until then.\n…"
         ),
         "killed": (
-            "The cell was stopped: it ran longer than 1 s (timeout).\n"
+            "cellblock stopped this cell: it ran longer than 1 s (timeout).\n"
             "Your variables are as they were before it.\nTo raise it, …CellStopped: …"
         ),
         "restored": "([3.1, 4.1, 5.9, 2.6], 3.925)",

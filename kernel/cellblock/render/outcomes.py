@@ -478,6 +478,8 @@ _WORDS: Final = {
     Reason.scratch: "it kept more than {limit} in the scratch folder (scratch_max_bytes)",
     Reason.timeout: "it ran longer than {limit} (timeout)",
 }
+#: Nobody stopped these.
+_BY_ITSELF: Final = frozenset({Reason.crashed, Reason.exited, Reason.lost})
 #: The policy's field that is the limit.
 _SETTINGS: Final = {
     Reason.cpu: "cpu_seconds",
@@ -554,7 +556,7 @@ def stopped(
     """
     reason = Reason(reason)
     lines = [
-        f"The cell was stopped{_sentence(reason, limit, beside=beside)}.",
+        f"{_opening(reason)}{_sentence(reason, limit, beside=beside)}.",
         _STATES[state] + _lost(lost),
     ]
     if reason in {Reason.files, Reason.scratch}:
@@ -640,8 +642,13 @@ def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle
     )
 
 
+def _opening(reason: Reason) -> Heading:
+    """Return how a card begins: who ended the cell, cellblock or the cell itself."""
+    return Heading.LOST if reason in _BY_ITSELF else Heading.STOPPED
+
+
 def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:
-    """Return why, to go on with "was stopped"."""
+    """Return why, to go on with "cellblock stopped this cell"."""
     sentence = _WORDS[reason]
     if limit:
         sentence = sentence.format(limit=visible(limit))
@@ -743,7 +750,7 @@ def refusal_card(
 
     ``is_operators`` says that whoever reads it can't write to the policy's file.
     """
-    title = f"cellblock stopped this: under policy {_part(policy_name)} {refusal.what}"
+    title = f"cellblock did not allow this: under policy {_part(policy_name)} {refusal.what}"
     lines, body = wrap(title), list[str]()
     if refusal.asked:
         asked = f"It asked for {named(refusal.asked)}."

@@ -41,6 +41,7 @@ from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
 from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, narrow_for_notebook
+from cellblock.render.headings import Heading
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -550,7 +551,8 @@ class Execution:
             return timed_out
         if stop is not None:
             # Why it was stopped. That its variables were restored is of no use here.
-            why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
+            how = Heading.LOST if stop.said.startswith(Heading.LOST) else Heading.STOPPED
+            why = "" if result.error is None else f"{how}: {result.error.message}."
             own, policys = self._options.cell_timeout, None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):
                 most = "" if policys is None else f", up to {policys:g}: the policy's timeout"

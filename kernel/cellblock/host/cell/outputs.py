@@ -8,7 +8,7 @@ import msgspec
 
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import STREAMS
-from cellblock.host.cell.transcript import BY_HOST, GAP, LATE
+from cellblock.host.cell.transcript import BY_HOST, GAP, LATE, NOTICE
 from cellblock.host.cell.withheld import Withheld
 from cellblock.host.output import gateway
 from cellblock.host.output.text import Frame, json_size, split_tail
@@ -98,8 +98,8 @@ class Outputs:
         self._cards: list[dict[str, Any]] = []
         #: What the last piece of a stream began and the next one may complete.
         self._cut: dict[Stream, str] = {}
-        #: Text that was shown last, and whether any had colours.
-        self._last, self._coloured = "", False
+        #: Whether text that was shown had colours.
+        self._coloured = False
         #: Ids of comms that are the host's own: no cell opens one.
         self.host_comms: set[str] = set() if main is None else main.host_comms
         #: Ids of widgets that links have named, under a wider policy too.
@@ -175,7 +175,7 @@ class Outputs:
             self._sent = parent
         self._number = self._number if cell is None else cell.count
         self._quota, self._cards = self._views.quota(), []
-        self._last, self._coloured, self._cut = "", False, {}
+        self._coloured, self._cut = False, {}
         self._kept.begin(self._number)
         if self._comms is not None:
             self._comms.begin()
@@ -260,7 +260,6 @@ class Outputs:
         self.publish("clear_output", {"wait": wait})
         if self._libraries is not None:
             self._libraries.forget()
-        self._last = ""
         for bundle in self._cards:
             self._show_card(bundle)
 
@@ -295,7 +294,6 @@ class Outputs:
         if shown and self._is_earlier(number):
             self._publish_under(number, "stream", {"name": kind, "text": shown})
         elif shown:
-            self._last = shown
             self._coloured = self._coloured or "\x1b" in shown
             self.publish("stream", {"name": kind, "text": shown}, LATE if late else None)
         if shown is not text and quota.over(kind):
@@ -387,12 +385,12 @@ class Outputs:
             if end.left_out:
                 self._mark_gap(kind, end)
             if end.text:
-                self._publish_held("stream", {"name": kind, "text": end.text}, end.text)
+                self._publish_held("stream", {"name": kind, "text": end.text})
         ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
         if left_out := quota.displays_left_out():
             self.notice(self._left_out("display", left_out))
         for name, content in ready:
-            self._publish_held(name, content, "")
+            self._publish_held(name, content)
 
     def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
         """Return a display that was held as it is published, or None if there is no room."""
@@ -404,9 +402,8 @@ class Outputs:
         self._with_library(content, 0, update=held.update)
         return self._finished(message, content, name, update=held.update)
 
-    def _publish_held(self, name: str, content: dict[str, Any], text: str) -> None:
+    def _publish_held(self, name: str, content: dict[str, Any]) -> None:
         if self._brake.admits():
-            self._last = text
             self._publish_under(0, name, content)
         else:
             self._withheld.messages += 1
@@ -429,7 +426,6 @@ class Outputs:
         before = f"{_CUT}\n" if end.cut_before else ""
         behind = _CUT if end.cut_behind else ""
         said = self._left_out(kind, end.left_out)
-        self._last = behind
         text = f"{start}{before}{Heading.NOTICE} {said}]\n{behind}"
         content = {"name": kind, "text": text}
         self._publisher.publish("stream", content, self._parent, metadata=GAP)
@@ -437,13 +433,9 @@ class Outputs:
     # --- what we say --------------------------------------------------------------------------
 
     def notice(self, what: str) -> None:
-        """Say something of our own, on a line of its own and in no colour of the cell's."""
-        start = "\x1b[0m" if self._coloured else ""
-        if self._last and not self._last.endswith("\n"):
-            start += "\n"
-        self._last = ""
-        text = f"{start}{Heading.NOTICE} {what}]\n"
-        self._say("stream", {"name": "stderr", "text": text})
+        """Say something of our own, in a line that no front end shows as an error."""
+        bundle = {"text/plain": f"{Heading.NOTICE} {what}]"}
+        self._publisher.publish("display_data", _shown(bundle), self._parent, metadata=NOTICE)
 
     def card(self, bundle: dict[str, Any]) -> None:
         """Show one of our own bundles where the user looks, whatever a cell captures."""
@@ -454,10 +446,11 @@ class Outputs:
         self._show_card(bundle)
 
     def _show_card(self, bundle: dict[str, Any]) -> None:
-        self._say("display_data", {"data": bundle, "metadata": {}, "transient": {}})
+        self._publisher.publish("display_data", _shown(bundle), self._parent, metadata=BY_HOST)
 
-    def _say(self, kind: str, content: Any) -> None:
-        self._publisher.publish(kind, content, self._parent, metadata=BY_HOST)
+
+def _shown(bundle: dict[str, Any]) -> dict[str, Any]:
+    return {"data": bundle, "metadata": {}, "transient": {}}
 
 
 def _id_of(message: Shown) -> str | None:

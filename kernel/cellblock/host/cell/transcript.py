@@ -42,9 +42,11 @@ Kind = Literal[
 _OURS: Final = frozenset(
     {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON, REFUSAL_JSON}
 )
-#: The metadata of a message that the host adds to a cell's: a notice, a table, a card. Of a cell's
-#: only those of comms have metadata.
+#: The metadata of a message that the host adds to a cell's: a table, a card. Of a cell's only those
+#: of comms have metadata.
 BY_HOST: Final = {"cellblock": "host"}
+#: Of a line that the host adds. It is a display, since front ends show stderr as they do errors.
+NOTICE: Final = {"cellblock": "notice"}
 #: Of a line of the host's in a cell's own stream: so much is left out there.
 GAP: Final = {"cellblock": "gap"}
 #: Of text that a thread of an earlier cell's printed while this one ran.
@@ -84,7 +86,12 @@ class Output:
     @property
     def by_host(self) -> bool:
         """Whether the host said it: a notice or a card, also a table that a cell asked for."""
-        return self.kind in ("stream", "display_data") and self.metadata == BY_HOST
+        return self.kind == "display_data" and self.metadata in (BY_HOST, NOTICE)
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether it is a line that the host adds."""
+        return self.kind == "display_data" and self.metadata == NOTICE
 
     @property
     def is_of_display(self) -> bool:

@@ -92,7 +92,7 @@ MAX_QUESTIONS: Final = 1_000
 
 #: Said once, before the cell that was to see what the user changed.
 _STALE: Final = (
-    "cellblock: cells may not see files that you change from now on ({}). Restart the kernel.\n"
+    "can't be sure that cells see files that you change from now on ({}). Restart the kernel"
 )
 #: A cell that is ``%undo`` and nothing else, with its argument.
 _UNDO_ALONE: Final = re.compile(r"\s*+%undo((?:[ \t#][^\n]*+)?+)\s*+")
@@ -459,7 +459,7 @@ class Requests:
         request.refreshed = True
         if failure and not self._told_stale:
             self._told_stale = True
-            self._front.tell(messages.Stream(name="stderr", text=_STALE.format(failure)))
+            self.on_notice(_STALE.format(failure))
         if self.request is request and request.state is RequestState.admitted:
             self._send(request)
 
