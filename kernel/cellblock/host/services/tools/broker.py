@@ -488,7 +488,7 @@ class Broker:
         if self._lines and request is not None and isinstance(request.message, messages.Execute):
             lines, self._lines = self._lines, []
             text = "".join(f"{line}\n" for line in lines)
-            self._show(messages.Stream(name="stderr", text=text))
+            self._show(messages.Stream(name="stdout", text=text))
 
     def _count(self, pending: _PendingCall, record: CallRecord) -> bool:
         """Count a call that has ended for its cell. Return whether the audit log lists it."""
