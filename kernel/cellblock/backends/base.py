@@ -296,6 +296,13 @@ class Backend(ABC):
         """Return why the host can't connect to servers in a session's own network; else nothing."""
         return "sessions have no network that the host has a way into"
 
+    #: Whether its guests can have devices of the policy's.
+    grants_devices: ClassVar[bool] = False
+
+    def why_no_requests(self) -> str:
+        """Return why granted devices can't be asked anything (ioctl(2)); empty where they can."""
+        return ""
+
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote; unchanged where nothing wraps it.
 
@@ -348,6 +355,8 @@ class Backend(ABC):
                 said = self._with_list(policy, said)
             if capability == "ports" and policy.ports:
                 said = self._with_ports(policy)
+            if capability == "devices" and policy.devices and said.locks:
+                said = self._with_devices(policy, said)
             evidence = support.evidence if said.locks else ""
             declared[capability] = Enforcement(
                 capability,
@@ -381,6 +390,21 @@ class Backend(ABC):
             shown = ", ".join(policy.port_hosts)
             holes.append(f"pages of cells' servers have the origin and the cookies of {shown}")
         return partly(PORTS, *holes)
+
+    def _with_devices(self, policy: Policy, said: Declaration) -> Declaration:
+        """Return what devices are worth: what is missing here, and what a driver may open."""
+        from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
+
+        found = devices.find(policy.devices)
+        holes = [DRIVERS_CODE]
+        if found.missing:
+            holes.append(f"not here, or not yours to open: {', '.join(found.missing)}")
+        if found.without_requests:
+            shown = ", ".join(found.without_requests)
+            holes.append(f"read, written and mapped only, no request is known of: {shown}")
+        if self.why_no_requests():
+            holes.append(self.why_no_requests())
+        return partly(said.mechanism, *holes, locks=said.locks)
 
     def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
         """Return what each capability is worth on this machine, as far as a glance tells.
@@ -501,6 +525,14 @@ PORTS: Final = (
 PAGES: Final = "a page of a cell's server, open in your browser, can send what cells know anywhere"
 #: Of addresses, where they can't be added to a network.
 UNADDED: Final = "listed addresses are not reached, list their names"
+#: How devices are granted, and what that opens beside them.
+DEVICES: Final = (
+    "Landlock: of all devices these alone are opened and asked; the system call filter lets "
+    "through what their drivers are asked"
+)
+DRIVERS_CODE: Final = "a driver runs in the OS kernel: a fault in it is outside of every lock"
+#: What no limit of memory counts.
+OF_DEVICES: Final = "memory of devices, and what a driver pins for cells"
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
 
@@ -523,6 +555,13 @@ def own_network(
         return holds(f"{around}system call filter: no socket is opened", locks=locks)
 
     return declare
+
+
+def no_devices(policy: Policy) -> Declaration:
+    """Declare ``devices`` where guests can have none."""
+    if policy.devices:
+        return unavailable("no device is granted behind this backend")
+    return holds("no device is granted")
 
 
 def package_installation(locks: tuple[str, ...] = ()) -> Callable[[Policy], Declaration]:
@@ -582,6 +621,7 @@ HOST: Final[Mapping[str, Declare]] = {
     ),
     "idle_timeout": UNENFORCED,
     "ports": holds("no port is opened"),
+    "devices": holds("no device is granted"),
 }
 
 

@@ -24,7 +24,9 @@ import msgspec
 from cellblock.backends import networks
 from cellblock.backends.base import (
     BY_RLIMITS,
+    DEVICES,
     HOST,
+    OF_DEVICES,
     SUMMED_SCRATCH,
     Backend,
     Declaration,
@@ -57,6 +59,9 @@ _NO_LANDLOCK: Final = (
 )
 #: landlock_create_ruleset(2), which has one number everywhere, and what has it tell the ABI.
 _CREATE_RULESET, _VERSION = 444, 1
+#: The first ABI with which it decides which devices are asked (LANDLOCK_ACCESS_FS_IOCTL_DEV).
+_ASKING: Final = 5
+_NO_REQUESTS: Final = "no device is asked anything (ioctl): this takes Linux 6.10, Landlock ABI 5"
 
 _FILES: Final = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS: Final = ("seccomp", "no_new_privs")
@@ -94,13 +99,16 @@ def _memory(policy: Policy) -> Declaration:
             "second"
         )
         bounds.append(policy.max_processes)
-    return holds_within(
+    said = holds_within(
         "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
         "the host kills a guest that it sees to hold an eighth more",
         beyond,
         known=None not in bounds,
         locks=("rlimits", "seccomp"),
     )
+    if not policy.devices:
+        return said
+    return partly(said.mechanism, *said.holes, OF_DEVICES, locks=said.locks)
 
 
 def _scratch(policy: Policy) -> Declaration:
@@ -117,7 +125,7 @@ class Landlock(Backend):
     """The locks of ``guest.confine``, all of them required."""
 
     name = "landlock"
-    stages = True
+    stages = grants_devices = True
     locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
@@ -141,6 +149,7 @@ class Landlock(Backend):
         "network_access": own_network(
             "", _CALLS, own=lambda policy: policy.filesystem_staged_roots
         ),
+        "devices": holds(DEVICES, locks=_FILES),
         "subprocess_execution": _processes,
         "package_installation": package_installation(_FILES),
     }
@@ -164,6 +173,10 @@ class Landlock(Backend):
         """Return why no network namespace can be made; the host enters any that is made."""
         return networks.why_not(self)
 
+    def why_no_requests(self) -> str:
+        """Return whether this OS kernel's Landlock is too old to decide who is asked."""
+        return why_no_requests()
+
     def probe(self) -> Support:
         """Take the locks in a child and look whether they hold."""
         found = self.glance()
@@ -173,11 +186,25 @@ class Landlock(Backend):
 def _missing() -> str:
     """Ask the OS kernel for Landlock's ABI, as guests do; return what is missing, or nothing."""
     try:
-        import ctypes  # noqa: PLC0415 - not every Python was built with it
+        return "" if _abi() > 0 else _NO_LANDLOCK
     except ImportError:
         return "this Python has no ctypes: use one that was built with libffi"
-    abi = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION)
-    return "" if abi > 0 else _NO_LANDLOCK
+
+
+def _abi() -> int:
+    """Return Landlock's ABI, less than 1 where there is none. Raises ImportError."""
+    import ctypes  # noqa: PLC0415 - not every Python was built with it
+
+    abi: int = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION)
+    return abi
+
+
+def why_no_requests() -> str:
+    """Return why granted devices can't be asked anything here; empty where they can."""
+    try:
+        return "" if _abi() >= _ASKING else _NO_REQUESTS
+    except ImportError:
+        return _NO_REQUESTS
 
 
 def _version(release: str) -> tuple[int, ...]:

@@ -34,7 +34,7 @@ from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
 from cellblock.policy.network import LOCALHOST, LOOPBACK, is_loopback, parse_address
 from cellblock.policy.paths import entries_of, is_pattern, links, pattern_beneath, within
-from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Neighbour, Plan
+from cellblock.wire.messages import SHARED_MEMORY, Device, Layer, Limits, Neighbour, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,6 +126,7 @@ def make_plan(
         listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(DEVICES),
+        devices=_devices(policy, backend),
         staged_roots=staged,
         layers=layers,
         apart=_are_apart(read, write_roots, layers, fill["{scratch}"]),
@@ -149,6 +150,16 @@ def make_plan(
     named = (*read, *write_roots, *(layer.root for layer in layers))
     _refuse_large(plan, policy, every, named)
     return plan
+
+
+def _devices(policy: Policy, backend: Backend) -> tuple[Device, ...]:
+    """Return the devices that guests have here. Raises PolicyError for one that nobody grants."""
+    if not policy.devices:
+        return ()
+    from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
+
+    found = devices.granted(policy)
+    return found if backend.grants_devices else ()
 
 
 def _limits(policy: Policy, *, staged: bool, kept: bool, memory: int) -> Limits:
@@ -302,6 +313,10 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     tables += [PROGRAMS, OF_PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
+    if policy.devices:
+        from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
+
+        paths += devices.files(policy)
     if policy.subprocess_execution:
         paths += (*interpreter_programs(), *interpreter_headers())
         paths += (path for folder in SHARED_DATA for path in _shared(folder))
@@ -369,7 +384,7 @@ def make_view(
         # No layer can be laid over a mask (CVE-2021-3732). It hides what is denied, and the zygote
         # covers what is denied since.
         masked=denied,
-        devices=plan.device_files,
+        devices=(*plan.device_files, *(device.path for device in plan.devices)),
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(asked, writable, defaults),
         network=plan.network,

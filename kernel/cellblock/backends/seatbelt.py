@@ -45,6 +45,7 @@ from cellblock.backends.base import (
     Declare,
     Support,
     holds,
+    no_devices,
     package_installation,
     partly,
     unavailable,
@@ -111,6 +112,7 @@ _BY_PROFILE: Final[Mapping[str, Declare]] = {
     "filesystem_staged_roots": UNSTAGED,
     "read_deny_paths": _denied,
     "network_access": _network,
+    "devices": no_devices,
     "subprocess_execution": _processes,
     "package_installation": package_installation(),
 }

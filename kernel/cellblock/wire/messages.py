@@ -138,6 +138,20 @@ def lies_in(path: str, folders: Container[str]) -> bool:
     return False
 
 
+class Device(Struct, frozen=True, kw_only=True):
+    """A device that the policy grants: the path of its node, and what tells it from another.
+
+    ``requests`` names the family of ioctl(2) requests that its driver takes
+    (``guest.confine.syscalls``); empty where none is known, and then the device is read, written
+    and mapped alone.
+    """
+
+    path: str
+    major: int
+    minor: int
+    requests: str = ""
+
+
 class Neighbour(Struct, frozen=True, kw_only=True):
     """A listed host as it is in a session's own network: where guests find it there.
 
@@ -168,6 +182,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     read_roots: tuple[str, ...] = ()
     write_roots: tuple[str, ...] = ()
     device_files: tuple[str, ...] = ()
+    #: Devices that the policy grants, beside those files.
+    devices: tuple[Device, ...] = ()
     unseen: tuple[str, ...] = ()
     mounted: tuple[str, ...] = ()
     bounded: tuple[tuple[str, int], ...] = ()
@@ -211,6 +227,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     def writable(self) -> tuple[str, ...]:
         """Return what guests may write, be it staged or not."""
         return (*self.write_roots, *self.staged_roots)
+
+    @property
+    def device_requests(self) -> frozenset[str]:
+        """Return the families of requests that the drivers of granted devices take."""
+        return frozenset(device.requests for device in self.devices if device.requests)
 
     @property
     def has_sockets(self) -> bool:

@@ -261,6 +261,9 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
         subprocess=plan.subprocess,
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,
+        # A filter can't see which file a descriptor is: only where Landlock decides which device
+        # may be asked are there requests that a filter lets through.
+        requests=plan.device_requests if decides >= landlock.IOCTL_ABI else frozenset(),
         gated=gated,
         attributes=plan.attributes,
         apart=plan.apart,
