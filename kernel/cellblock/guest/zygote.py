@@ -74,7 +74,7 @@ class Gatekeeper:
         poll: select.poll,
         plan: Plan,
         obey_pending: Callable[[], None],
-        tell: Callable[[messages.Answered | messages.Sessions], None],
+        tell: Callable[[messages.Answered | messages.Sessions | messages.UsesDevice], None],
     ) -> None:
         self._poll, self._plan, self._obey_pending = poll, plan, obey_pending
         self._tell = tell
@@ -133,7 +133,11 @@ class Gatekeeper:
                 listener = listeners[0]
                 os.set_inheritable(listener, False)
                 sessions = self._sessions.get(number, notify.Sessions())
-                gate = notify.Gate(listener, self._machine, self._plan, sessions)
+
+                def use(pid: int) -> None:
+                    self._tell(messages.UsesDevice(id=number, pid=pid))
+
+                gate = notify.Gate(listener, self._machine, self._plan, sessions, use)
                 self._gates[listener] = _Kept(gate, number)
                 self._poll.register(listener, select.POLLIN)
 

@@ -603,7 +603,10 @@ class Policy(Table):
             "use backend bubblewrap or landlock, and Linux 6.10 or later; see that the driver is "
             "loaded, and that you may open the device yourself"
         ),
-        remedy_if_partial="leave devices empty where cells are not to be trusted with a driver",
+        remedy_if_partial=(
+            "see that drivers of missing devices are loaded and that you may open these; leave "
+            "devices empty where cells are not to be trusted with a driver"
+        ),
         asked=lambda policy: bool(policy.devices),
         stays="devices that were open before stay open",
         shown=Shown.used,

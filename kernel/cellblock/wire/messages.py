@@ -650,6 +650,16 @@ class Answered(Message, frozen=True, kw_only=True):
     seconds: float
 
 
+class UsesDevice(Message, frozen=True, kw_only=True):
+    """Process ``pid``, a guest or a copy of it that has taken over, asks a device something.
+
+    ``id`` is the guest's fork. It is sent before the process goes on, once for each process.
+    """
+
+    id: Id
+    pid: int
+
+
 class Sessions(Message, frozen=True, kw_only=True):
     """The sessions of a guest, as the zygote calls them, when one more begins, and whose each is.
 
@@ -1144,7 +1154,7 @@ ToZygote = (
 )  # fmt: skip
 FromZygote = (
     SeenFolder | SharedMemory | Listening | OwnNetwork | Forked | ForkFailed | Reaped | Answered
-    | Sessions | Narrowed | ForksEnded | Refreshed | Obeyed | ZygoteFailed
+    | Sessions | UsesDevice | Narrowed | ForksEnded | Refreshed | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (
     SessionSetup | Launch | Execute | Complete | Inspect | ListVariables | GetVariable

@@ -45,6 +45,7 @@ from cellblock.guest.confine.seccomp import Label, Op
 from cellblock.guest.confine.syscalls import (
     ABOUT_PROCESSES,
     ATTRIBUTES,
+    BEGINS_USE,
     CHANGING_MODES,
     CLONE_NEVER,
     CLONE_SHARED,
@@ -58,7 +59,7 @@ from cellblock.guest.confine.syscalls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from cellblock.guest.confine.arch import Arch
     from cellblock.guest.confine.syscalls import Grants
@@ -118,11 +119,14 @@ WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
 #: Counted: each may take a port, the latter for a socket that has none.
 TAKING_PORTS: Final = ("bind", "listen")
+#: Stopped where devices are granted: requests with which a device begins to be used.
+REQUESTING: Final = "ioctl"
+_REQUEST: Final = 1
 #: Bounded for datagrams, in a network of a session's own.
 MAKING_SOCKETS: Final = "socket"
 _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
-    *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
+    *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING, REQUESTING),
     *(*REACHING, SENDING_TO, SENDING),
     *(SESSION, GROUP, *ABOUT, HANDLING),
     *SETTING,
@@ -147,13 +151,7 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_ARCH)
     yield Op(seccomp.JEQ, arch.audit, no="pass")  # the main filter refuses what is foreign
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_NR)
-    stopped: tuple[str, ...] = (*STARTING, LOCKING, SESSION)
-    stopped += REACHING if grants.network else ()
-    stopped += (EXECUTING, GROUP) if grants.subprocess else ()
-    stopped += SETTING if grants.attributes else ()
-    for name in filter(numbers.__contains__, stopped):
-        yield Op(seccomp.JEQ, numbers[name], yes="stop")
-    for name in SIGNALLING:
+    for name in filter(numbers.__contains__, _always_stopped(grants)):
         yield Op(seccomp.JEQ, numbers[name], yes="stop")
     for name, arg in ABOUT.items():
         yield Op(seccomp.JEQ, numbers[name], yes=f"about {arg}")
@@ -163,7 +161,11 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     if grants.subprocess:
         yield Op(seccomp.JEQ, numbers[HANDLING], yes="which")
     yield Op(seccomp.JEQ, numbers[WATCHING], yes="what")
+    if grants.requests:
+        yield Op(seccomp.JEQ, numbers[REQUESTING], yes="request")
     yield Op(seccomp.JA, yes="pass")
+    if grants.requests:
+        yield from _requesting(grants.requests)
     if grants.subprocess:
         yield Label("which")
         yield Op(seccomp.LD_W_ABS, seccomp.low(_HANDLED))
@@ -181,6 +183,27 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.RET, RET_USER_NOTIF)
     yield Label("pass")
     yield Op(seccomp.RET, seccomp.RET_ALLOW)
+
+
+def _always_stopped(grants: Grants) -> tuple[str, ...]:
+    """Return the calls that are stopped whatever their arguments are."""
+    stopped: tuple[str, ...] = (*STARTING, LOCKING, SESSION)
+    stopped += REACHING if grants.network else ()
+    stopped += (EXECUTING, GROUP) if grants.subprocess else ()
+    stopped += SETTING if grants.attributes else ()
+    return (*stopped, *SIGNALLING)
+
+
+def _requesting(families: Iterable[str]) -> Iterator[seccomp.Item]:
+    """Stop the requests with which a device begins to be used; the main filter decides on all."""
+    yield Label("request")
+    for family in sorted(families):
+        for bits, values in BEGINS_USE[family]:
+            yield Op(seccomp.LD_W_ABS, seccomp.low(_REQUEST))
+            yield Op(seccomp.AND, bits)
+            for value in values:
+                yield Op(seccomp.JEQ, value, yes="stop")
+    yield Op(seccomp.JA, yes="pass")
 
 
 def _sending() -> Iterator[seccomp.Item]:
@@ -398,11 +421,23 @@ class Gate:
 
     ``plan`` is the policy's by now: how many threads and processes there may be together, whether
     programs may be started, whether there is a network. ``sessions`` are those of the guest.
+    ``use`` is called with a guest or a copy that has taken over when it first asks a device
+    something: it is not copied from then on.
     """
 
-    def __init__(self, listener: int, arch: Arch, plan: Plan, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        listener: int,
+        arch: Arch,
+        plan: Plan,
+        sessions: Sessions,
+        use: Callable[[int], object] = bool,
+    ) -> None:
         self._listener, self._audit, self.plan = listener, arch.audit, plan
         self._sessions = sessions
+        self._use = use
+        #: Guests that use a device: nobody else knows what is in it, so no copy would have it.
+        self._users_of_devices = set[int]()
         #: Processes that were let execute a program, which the guest and its snapshots are not.
         #: Each with its image at that moment, or None where it may share its memory since.
         self._programs: dict[int, _Image | None] = {}
@@ -434,6 +469,7 @@ class Gate:
         for known in tuple(self._protected):
             self._is_protected(known)
         if pid not in self._protected:
+            self._users_of_devices.discard(pid)  # an earlier process of this number
             with contextlib.suppress(OSError):  # it is gone
                 self._protected[pid] = os.pidfd_open(pid)
 
@@ -578,10 +614,22 @@ class Gate:
             return 0
         return _REFUSED_WITH.get(request.call, errno.EPERM)
 
+    def _note_use(self, process_id: int) -> None:
+        """Have no copy made of a guest that begins to use a device, from here on.
+
+        Only a guest is copied: what programs have open, which it started, ends with it.
+        """
+        if process_id not in self._users_of_devices and self._is_guest(process_id):
+            self._users_of_devices.add(process_id)
+            self._use(process_id)
+
     def _may(self, request: Request, process_id: int, threads: int) -> bool:
         """Return whether a process may do what concerns it, and what it started, alone."""
         if request.call == EXECUTING:
             return self._may_execute(process_id, threads)
+        if request.call == REQUESTING:
+            self._note_use(process_id)
+            return True
         if request.call == LOCKING:
             return self._lay_ruleset(request, process_id, threads)
         if request.call == SESSION:
@@ -734,6 +782,8 @@ class Gate:
         flags = request.args[0] if request.call == "clone" else 0
         due = [pid for pid in self._due_forks if pid in {process_id, None}]
         if request.task != process_id or flags & CLONE_SHARED or not due:
+            return False
+        if process_id in self._users_of_devices:
             return False
         # One that is due for anybody is left for a process that has none of its own.
         self._due_forks.remove(process_id if process_id in due else None)

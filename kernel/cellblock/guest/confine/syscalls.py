@@ -592,6 +592,22 @@ OF_DRIVERS: Final[dict[str, tuple[Alternative, ...]]] = {
         (In(1, (0x3000_0001, 0x3000_0002)),),
     ),
 }
+#: Of these, what comes before a device or its driver keeps anything for a process: bits of the
+#: number, and their values. The zygote is asked about these alone (``notify``), since it takes
+#: 0.1 ms to answer, and programs ask a device thousands of times a second.
+BEGINS_USE: Final[dict[str, tuple[tuple[int, tuple[int, ...]], ...]]] = {
+    # VERSION and GET_CAP, by which libdrm chooses a driver; MODE_CREATE_DUMB, which takes neither.
+    "dri": ((0xFFFF, (0x6400, 0x640C, 0x64B2)),),
+    # GET_VERSION, which the runtime asks first, and ACQUIRE_VM, without which there is no memory.
+    "kfd": ((0xFFFF, (0x4B01, 0x4B15)),),
+    # RM_ALLOC_MEMORY, RM_ALLOC and XFER_CMD, which may hold either: the driver looks at no letter.
+    # All of modeset, and the first request of nvidia-uvm.
+    "nvidia": (
+        (0xFF, (0x27, 0x2B, 0xD3)),
+        (_TYPE, (0x6D00,)),
+        (0xFFFF_FFFF, (0x3000_0001,)),
+    ),
+}
 # <linux/seccomp.h>: _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp),
 # _IOW('!', 2, __u64) (Linux 5.11),
 # _IOW('!', 3, struct seccomp_notif_addfd): id, flags, srcfd, newfd, newfd_flags (Linux 5.9)

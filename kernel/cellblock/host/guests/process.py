@@ -220,7 +220,8 @@ class Lineage(Struct):
     ``sessions`` are that one, those that forks began and those that programs began, by the numbers
     that the zygote has for them; in a pid ``namespace`` of its own these are not ours. Each is a
     user's, by a number: the first user's is the lineage's own, and is that of the first session.
-    ``mounts`` names the mounts that they have, where those are a session's own.
+    ``mounts`` names the mounts that they have, where those are a session's own. ``uses_device``
+    are guests, by the zygote's numbers, that were seen to ask a device something.
     """
 
     number: int = 0
@@ -229,6 +230,7 @@ class Lineage(Struct):
     sessions: Mapping[int, int] = {}
     namespace: bool = False
     mounts: str = ""
+    uses_device: set[int] = set()
 
     def user_of(self, pid: int) -> int | None:
         """Return in whose session a process of ours is; None if it is in none of these."""

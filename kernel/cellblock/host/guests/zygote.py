@@ -259,6 +259,7 @@ class Zygote:
         The zygote does so before it answers another call of the guest's.
         """
         inside = self._pids.inside(snapshot.pid or NO_PROCESS)
+        snapshot.lineage.uses_device.discard(inside)  # an earlier process of this number
         self._send(messages.Protect(id=snapshot.lineage.number, pid=inside))
 
     def new_user(self) -> int:
@@ -319,6 +320,11 @@ class Zygote:
     def shared_memory(self, lineage: Lineage) -> SharedMemory | None:
         """Return the /dev/shm of a guest and its copies, where they have one."""
         return self._shared_memory.get(lineage.mounts)
+
+    def uses_device(self, guest: Guest) -> bool:
+        """Return whether a guest was seen to ask a device something, as far as that was read."""
+        seen = guest.lineage.uses_device
+        return bool(seen) and self._pids.inside(guest.pid or NO_PROCESS) in seen
 
     def refresh(self, done: Callable[[str], None]) -> None:
         """Have layers forget what they have looked up; ``done`` gets why that failed, or nothing.
@@ -386,6 +392,8 @@ class Zygote:
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
             case messages.Sessions(id=number, sessions=sessions):
                 self._lineages.get(number, Lineage()).sessions = sessions
+            case messages.UsesDevice(id=number, pid=pid):
+                self._lineages.get(number, Lineage()).uses_device.add(pid)
             case messages.ForksEnded(id=number):
                 self._leaving.pop(number, _ignore)()
             case messages.Refreshed(id=number, failure=failure):

@@ -931,6 +931,8 @@ class Requests:
         if known < steps:
             last = "cell" if known == 1 else f"{known} cells"
             detail = f"only the last {last} can be undone" if known else "there is nothing to undo"
+            if why := self.supervisor.snapshots.why_no_copy():
+                detail += f": {why}"
             self._refuse_undo(request, reply, detail)
 
     def _refuse_undo(self, request: InFlight, reply: messages.Done, why: str) -> None:

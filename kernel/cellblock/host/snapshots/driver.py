@@ -118,6 +118,7 @@ class Snapshots:
         self._supervisor = supervisor
         budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.core = Core(policy, budget, self)
+        self._grants_devices = bool(policy.devices)
         #: The host's ends of all processes that have not ended, by the core's numbers.
         self._processes: dict[int, Guest] = {}
         #: What guest and copies descend from: the last, when there is none.
@@ -334,7 +335,12 @@ class Snapshots:
 
     def _fork(self, action: act.Fork) -> None:
         """Have a guest or a copy fork, with the zygote's leave."""
+        if self._grants_devices:
+            self._read_zygote()  # it says who uses a device before that goes on
         maker, number = self._processes.get(action.maker), action.number
+        if maker is not None and self.uses_device(action.maker):
+            self.play(self.core.fork_of_device_user, number)
+            return
         if maker is None:
             self.play(self.core.fork_not_sent, number)
             return
@@ -404,6 +410,13 @@ class Snapshots:
         """Return what a process has, where those that it has its state from were given pages."""
         return memory.read(self._pid(process), resident, given)
 
+    def uses_device(self, process: int | None) -> bool:
+        """Return whether a process was seen to use a device."""
+        if not self._grants_devices or process is None:
+            return False
+        guest, zygote = self._processes.get(process), self._supervisor.zygote
+        return guest is not None and zygote is not None and zygote.uses_device(guest)
+
     def is_idle(self) -> bool:
         """Return whether no request is under way."""
         return self._supervisor.owner.idle()
@@ -431,6 +444,10 @@ class Snapshots:
     def steps(self) -> list[UndoStep]:
         """Return what ``%undo`` can go back to, the nearest first."""
         return self.core.steps()
+
+    def why_no_copy(self) -> str:
+        """Return why the guest is not copied as it is now, or nothing."""
+        return self.core.why_no_copy()
 
     def asked(self) -> bool:
         """Return whether a process was asked for a copy that does not stand yet."""

@@ -147,8 +147,9 @@ SMALL: Final = 256 * 2**20
 
 #: What the policy says of when snapshots are taken.
 Mode = Literal["auto", "always", "off"]
-#: Why none is taken: the guest could not, memory, its time, or descriptors of the host's.
-Reason = Literal["failed", "memory", "slow", "files"]
+#: Why none is taken: the guest could not, memory, its time, descriptors of the host's, or a device
+#: that the guest uses.
+Reason = Literal["failed", "memory", "slow", "files", "device"]
 
 
 def wanted(resident: int) -> int:
@@ -162,6 +163,8 @@ def wanted(resident: int) -> int:
 
 #: What the user reads then, with the reason.
 NO_SNAPSHOT: Final = "takes no snapshot: {}. A killed cell may cost its variables"
+#: Why, of a guest that uses a device.
+USES_DEVICE: Final = "a device is in use, and a copy would not have what is in it"
 
 
 class Budget:

@@ -114,6 +114,9 @@ class World(Protocol):
     def reading(self, process: int | None, resident: int, given: int) -> memory.Reading:
         """Return what a process has, where those that it has its state from were given pages."""
 
+    def uses_device(self, process: int | None) -> bool:
+        """Return whether a process was seen to use a device, which no copy of it would have."""
+
     def is_idle(self) -> bool:
         """Return whether no request is under way."""
 
@@ -373,6 +376,9 @@ class Core:
         self._due = None
         if not self.serves or self.policy.snapshots == "off" or self._world.runs_beside():
             return None
+        if self._world.uses_device(self.guest):
+            self._budget.say("device", memory.USES_DEVICE)
+            return None
         forking = sum(not snapshot.kept for snapshot in self.chain)
         if forking >= _MAX_FORKING or not self._may_fork():
             return None
@@ -412,6 +418,8 @@ class Core:
         Return None where none can be afforded.
         """
         if not self.serves or self.policy.snapshots == "off" or (source and not source.kept):
+            return None
+        if source is None and self._world.uses_device(self.guest):
             return None
         resident = self._world.resident(self.guest)
         if not (self._may_fork() and self._budget.affords(resident, self._drop_oldest)):
@@ -492,6 +500,16 @@ class Core:
         self._budget.say("files", f"the kernel can't open what one takes ({why})")
         if (made := self._held_by(number)) is not None:
             self._drop(made, was_asked=False)
+
+    def fork_of_device_user(self, number: int) -> None:
+        """Hear that the guest uses a device by now: it was not asked to fork."""
+        self._budget.say("device", memory.USES_DEVICE)
+        if (made := self._held_by(number)) is not None:
+            self._drop(made, was_asked=False)
+
+    def why_no_copy(self) -> str:
+        """Return why the guest is not copied as it is now, or nothing."""
+        return memory.USES_DEVICE if self._world.uses_device(self.guest) else ""
 
     def fork_not_sent(self, number: int) -> None:
         """Hear that a process could not be told to fork: it is gone, or does not read."""
@@ -827,8 +845,16 @@ class Core:
         self.takeover, self.phase = takeover, Phase.restoring
 
     def steps(self) -> list[UndoStep]:
-        """Return what ``%undo`` can go back to, the nearest first."""
-        return self.chain.steps(self.policy.undo_depth)
+        """Return what ``%undo`` can go back to, the nearest first.
+
+        Where a device is in use that is nothing before which more cells ran than are asked for:
+        who takes one back has not asked for the loss of twenty.
+        """
+        steps = self.chain.steps(self.policy.undo_depth)
+        if not self._world.uses_device(self.guest):
+            return steps
+        near = enumerate(steps, 1)
+        return [step for count, step in near if sum(one.is_step for one in step.undone) <= count]
 
     def undo(self, step: UndoStep) -> None:
         """Go back to a state of the chain."""
@@ -1032,7 +1058,7 @@ class Core:
             return f"{there} may hold {held:,} bytes by now, undo_max_bytes allows {most:,}"
         made = self._fork_apart()
         if made is None or (yield made) is None:
-            return "no copy of the state could be made"
+            return self.why_no_copy() or "no copy of the state could be made"
         if former is not None:
             self._drop(former)
         made.name, made.cell, made.is_branch = name, cell, is_branch
