@@ -59,13 +59,13 @@ class Machine:
         self.kernels = []
         self.kernel = self.start(f"devices = [{self.granted!r}]\n{text}")
 
-    def start(self, text):
+    def start(self, text, change=DRIVER):
         """Start a kernel under mode unsafe; a cell has run in it."""
         wrapped = self.backend == "bubblewrap"
         world, prefix = placed(f"{self.user} in namespaces" if wrapped else self.user)
         world.backend = self.backend
         policy = world.policy(f'extends = "unsafe"\nbackend = "{self.backend}"\n{text}')
-        kernel = Kernel(argv_changed(DRIVER, policy, "--allow-unsafe"), world=world, prefix=prefix)
+        kernel = Kernel(argv_changed(change, policy, "--allow-unsafe"), world=world, prefix=prefix)
         kernel.own_world = True
         self.kernels.append(kernel)
         kernel.wait_heard()
@@ -170,6 +170,30 @@ def test_a_link_that_leads_out_of_dev_is_refused(machine, tmp_path):
             devices.granted(Policy(devices=(str(link),)))
     finally:
         link.unlink()
+
+
+def test_a_device_that_is_refused_is_named_with_the_line_that_grants_it(machine):
+    reply, published = machine.kernel.run(f"open({machine.beside!r}, 'rb', buffering=0)")
+    assert reply["status"] == "error"
+    text = " ".join(reading.card_text(published).split())
+    assert "cells have no devices but those that are listed" in text
+    assert f'add.devices = ["{machine.beside}"]' in text
+
+
+def test_who_looks_for_a_gpu_is_told_once_that_the_policy_grants_none(machine):
+    has_gpu = (
+        f"from cellblock.backends import devices; devices._nodes = lambda _: [{machine.granted!r}]"
+    )
+    cell = "class torch:\n  class cuda:\n    is_available = bool\ntorch.cuda.is_available()"
+    shown = {}
+    for change in (DRIVER, has_gpu):
+        kernel = machine.start("", change=change)
+        shown[change] = [reading.stream(kernel.run(cell)[1], "stderr") for _ in range(2)]
+    assert shown[DRIVER] == ["", ""]  # this machine has none
+    first, second = shown[has_gpu]
+    assert "cells have no GPU, and this machine has one (nvidia, devices)" in first
+    assert "add.devices" in first
+    assert second == ""
 
 
 SAID = (

@@ -214,7 +214,8 @@ class CellRun:
         if found is None:
             return
         views = self._front.views
-        for line in (views.secrets_once(found), views.home_once(found)):
+        lines = views.secrets_once(found), views.gpus_once(found), views.home_once(found)
+        for line in lines:
             if line:
                 self._outputs.notice(line)
         # Where somebody reads along; other runs say it when they end.

@@ -26,8 +26,10 @@ from cellblock.host.cell.quota import Quota
 from cellblock.host.cell.refusals import (
     advised,
     judge,
+    judge_gpus,
     judge_missing,
     judge_secrets,
+    looks_for_gpus,
     names_home,
     reads_secrets,
 )
@@ -384,7 +386,8 @@ class Views:
         home = self._home_to_tell(code)
         secrets = reads_secrets(code)
         tells = staged is not None and not self.told_of_staging and bool(self.how_to_keep.first)
-        if not (secrets or home or staged):
+        gpus = looks_for_gpus(code)
+        if not (secrets or gpus or home or staged):
             return None
         said = frozenset(self._said)
 
@@ -394,6 +397,7 @@ class Views:
                 _below_home(home, since, said) if home else (),
                 staged is not None and tells and staged.is_written_to(),
                 staged.commits() if staged is not None else None,
+                judge_gpus(code, config) if gpus else None,
             )
 
         return look
@@ -511,6 +515,10 @@ class Views:
     def secrets_once(self, found: Written) -> str:
         """Return what a cell is told that reads a file of secrets by its name; later nothing."""
         return self._once(found.secrets)
+
+    def gpus_once(self, found: Written) -> str:
+        """Return what a cell is told whose library found no GPU that the policy could grant."""
+        return self._once(found.gpus)
 
     def _once(self, found: Refusal | None) -> str:
         if found is None or len(self._said) >= MAX_SAID:

@@ -27,15 +27,16 @@ PATIENCE: Final = 1.0
 class Written(NamedTuple):
     """What a look found.
 
-    ``secrets`` is why a file of settings is not there, ``below_home`` are names in ``~`` that are
-    as new as the cell, ``is_staged`` is whether anything is, and ``commits`` is the state of the
-    commits that are staged; None where nobody looked.
+    ``secrets`` is why a file of settings is not there, ``gpus`` why no GPU is, ``below_home`` are
+    names in ``~`` that are as new as the cell, ``is_staged`` is whether anything is, and
+    ``commits`` is the state of the commits that are staged; None where nobody looked.
     """
 
     secrets: Refusal | None = None
     below_home: tuple[str, ...] = ()
     is_staged: bool = False
     commits: tuple[State, ...] | None = None
+    gpus: Refusal | None = None
 
 
 class Looks:
