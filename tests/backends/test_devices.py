@@ -224,6 +224,19 @@ def test_no_copy_is_made_of_a_session_that_uses_a_device_and_a_kill_goes_back_to
     assert kernel.run("%checkpoint again")[0]["status"] == "ok"
 
 
+def test_a_device_that_is_only_read_is_copied_as_an_open_file_is(fresh):
+    kernel = fresh.kernel
+    _, published = kernel.run(f"fd = os.open({fresh.granted!r}, os.O_RDWR)\n{LONG}")
+    assert told(published) == []
+    _, published = kernel.run("os.kill(os.getpid(), 9)")
+    (card,) = reading.cards(published, "outcome")
+    assert (card["state"], card["notes"]) == (
+        "restored",
+        ["Your variables are as they were before it."],
+    )
+    assert value(kernel, "(os.read(fd, 3), came_to(os.write, fd, b'x'))") == (bytes(3), "ENOSPC")
+
+
 def test_what_a_program_does_with_a_device_costs_no_copy(fresh):
     """The program has it open, and not the session."""
     kernel = fresh.start(f"devices = [{fresh.granted!r}]\nsubprocess_execution = true")

@@ -532,7 +532,7 @@ DEVICES: Final = (
 )
 DRIVERS_CODE: Final = "a driver runs in the OS kernel: a fault in it is outside of every lock"
 #: What no limit of memory counts.
-OF_DEVICES: Final = "memory of devices, and what a driver pins for cells"
+OF_DEVICES: Final = "memory of devices, and what a driver pins for cells, counts for no limit"
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
 
