@@ -11,7 +11,8 @@ The parts, in the order in which a start meets them:
   in a policy. Behind ``docker`` stand ``container_engine`` and ``container_launcher``.
 - ``plan``: from a policy to what guests must lock, and to what a zygote sees; which paths of this
   machine are always readable, and which never are. ``layers``: from staged roots to what a zygote
-  lays over them. ``networks``: whether a session can have a network of its own here.
+  lays over them. ``networks``: whether a session can have a network of its own here. ``devices``:
+  the devices of a policy that this machine has.
 - ``report``: the probes, which are attempts of a guest to break what was declared; and their
   results, declarations and the guest's report together: gaps, ``doctor``.
 

@@ -10,6 +10,7 @@ are frozen; whatever is wrong with one is one ``PolicyError`` with file, key, va
   are never read
 - ``network``, ``operations``, ``mcp_servers``: hosts and URLs that a policy names; ``[ops]`` and
   ``packages``; ``[mcp]``
+- ``devices``: how devices are named, and which no policy grants
 - ``credentials``, ``headers``: keys that the host adds to requests, and in which headers
 - ``narrowing``, ``narrow_requests``: a narrower policy, and what cells and notebooks ask for;
   ``difference``: where one of two policies lets cells do more, or less
