@@ -16,7 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    dist docs frameworks lab lessons bench bench-batch bench-fleet bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm mutants clean
+    dist docs frameworks lab lessons gpu bench bench-batch bench-fleet bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm mutants clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -97,6 +97,9 @@ lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in ar
 
 dist: .venv/for-dist ## Build sdist and wheel into dist/, and check that they are reproducible and complete
 	@tools/dist
+
+gpu: .venv/for-test ## Try cells on this machine's GPU; skipped where it has none
+	$(BIN)/python -m pytest tests/gpu
 
 bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools and over MCP, and mode safe in a loop
 	$(BIN)/python tests/bench/bench.py

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.backends import networks
+from cellblock.backends import devices, landlock, networks
 from cellblock.backends.base import ORDER, named, unprobed
 from cellblock.guest.probes import PROBES
 from cellblock.policy.model import DECLARED, Policy
@@ -36,6 +36,7 @@ ASKED: Final[dict[str, tuple[tuple[str, dict[str, Any]], ...]]] = {
         (" = [host:port]", {"network_access": ("example.org:443",)}),
     ),
     "ports": ((" = [8050]", {"ports": (8050,)}),),
+    "devices": ((' = ["nvidia"]', {"devices": ("nvidia",)}),),
     "subprocess_execution": (
         (" = false", {"subprocess_execution": False}),
         (" = true", {"subprocess_execution": True}),
@@ -49,6 +50,8 @@ def table() -> str:
     """Return one row a declared field, as an unprivileged user's kernel declares it."""
     os.getuid = lambda: 1000  # what uid 0 is not held to is said beneath the table
     networks.why_not = lambda _backend: ""  # what this machine lacks is not said
+    landlock.why_no_requests = lambda: ""
+    devices.find = lambda _entries: devices.Found()
     head = f"| capability | {' | '.join(ORDER)} |\n"
     return head + f"|---|{'---|' * len(ORDER)}\n" + "".join(_rows())
 

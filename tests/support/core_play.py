@@ -105,6 +105,8 @@ class Play:
         self.budget = Budget()
         self.core = Core(policy, self.budget, self)
         self.time, self._serial = 0.0, itertools.count()
+        #: Processes that use a device.
+        self.device_users = set()
         self._reminders = []
         #: The processes with an open channel, and all that ever existed, by number.
         self.open, self.processes = {}, {}
@@ -135,6 +137,9 @@ class Play:
 
     def reading(self, _process, resident, given):
         return Reading(resident, given + 1)
+
+    def uses_device(self, process):
+        return process in self.device_users
 
     def is_idle(self):
         return self.request is None

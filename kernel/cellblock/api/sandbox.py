@@ -877,7 +877,8 @@ class AsyncSandbox:
             raise
         if len(copies) < count:
             snapshots.let_go(*copies)
-            raise GuestError("the guest could not be copied: memory or descriptors are short")
+            why = snapshots.why_no_copy() or "memory or descriptors are short"
+            raise GuestError(f"the guest could not be copied: {why}")
         return copies
 
     async def _fork(

@@ -14,7 +14,8 @@ The parts, in the order in which a start meets them:
 - ``plan``: makes from a policy the plan of what guests must lock, and the view of what a zygote
   sees; knows which paths of this machine are always readable, and which never are. ``layers``:
   makes from staged roots the layers that a zygote lays over them. ``networks``: tries whether a
-  session can have a network of its own here
+  session can have a network of its own here. ``devices``: finds the devices of a policy that this
+  machine has
 - ``report``: puts declarations, the guest's report and the results of probes together, for gaps and
   for ``doctor``. A probe is an attempt of a guest to break what was declared
 

@@ -302,6 +302,13 @@ class Backend(ABC):
         """Return why the host can't connect to servers in a session's network; "" if it can."""
         return "sessions have no network that the host has a way into"
 
+    #: Whether guests can have the devices that a policy grants.
+    grants_devices: ClassVar[bool] = False
+
+    def why_no_requests(self) -> str:
+        """Return why granted devices take no requests (ioctl(2)); "" if they do."""
+        return ""
+
     def command(self, argv: Sequence[str], view: View) -> AbstractContextManager[list[str]]:
         """Yield the command that starts the zygote: ``argv``, wrapped if this backend wraps.
 
@@ -354,6 +361,8 @@ class Backend(ABC):
                 declaration = self._with_list(policy, declaration)
             if capability == "ports" and policy.ports:
                 declaration = self._with_ports(policy)
+            if capability == "devices" and policy.devices and declaration.locks:
+                declaration = self._with_devices(policy, declaration)
             evidence = support.evidence if declaration.locks else ""
             declared[capability] = Enforcement(
                 capability,
@@ -392,6 +401,21 @@ class Backend(ABC):
             hosts = ", ".join(policy.port_hosts)
             holes.append(f"pages of cells' servers have the origin and the cookies of {hosts}")
         return partly(PORTS, *holes)
+
+    def _with_devices(self, policy: Policy, declaration: Declaration) -> Declaration:
+        """Return a declaration of ``devices`` with its holes on this machine."""
+        from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
+
+        found = devices.find(policy.devices)
+        holes = [DRIVERS_CODE]
+        if found.missing:
+            holes.append(f"not here, or not yours to open: {', '.join(found.missing)}")
+        if found.without_requests:
+            paths = ", ".join(found.without_requests)
+            holes.append(f"read, written and mapped only, no request is known of: {paths}")
+        if self.why_no_requests():
+            holes.append(self.why_no_requests())
+        return partly(declaration.mechanism, *holes, locks=declaration.locks)
 
     def enforcement(self, policy: Policy) -> dict[str, Enforcement]:
         """Return what each capability is worth on this machine, as far as a glance tells.
@@ -516,6 +540,15 @@ PORTS: Final = (
 PAGES: Final = "a page of a cell's server, open in your browser, can send what cells know anywhere"
 #: The hole of a list if addresses can't be added to a network.
 UNADDED: Final = "listed addresses are not reached, list their names"
+#: How devices are granted.
+DEVICES: Final = (
+    "Landlock: of all devices these alone are opened and asked; the system call filter lets "
+    "through what their drivers are asked"
+)
+#: The hole of devices: what a driver may open.
+DRIVERS_CODE: Final = "a driver runs in the OS kernel: a fault in it is outside of every lock"
+#: The hole of ``memory_max_bytes`` if devices are granted.
+OF_DEVICES: Final = "memory of devices, and what a driver pins for cells, counts for no limit"
 UNRESTRICTED_NETWORK: Final = holds("not restricted: TCP and UDP sockets")
 
 
@@ -538,6 +571,13 @@ def own_network(
         return holds(f"{around}system call filter: no socket is opened", locks=locks)
 
     return declare
+
+
+def no_devices(policy: Policy) -> Declaration:
+    """Declare ``devices`` for a backend whose guests can have none."""
+    if policy.devices:
+        return unavailable("no device is granted behind this backend")
+    return holds("no device is granted")
 
 
 def package_installation(locks: tuple[str, ...] = ()) -> Callable[[Policy], Declaration]:
@@ -598,6 +638,7 @@ HOST: Final[Mapping[str, Declare]] = {
     ),
     "idle_timeout": UNENFORCED,
     "ports": holds("no port is opened"),
+    "devices": holds("no device is granted"),
 }
 
 

@@ -60,7 +60,7 @@ from cellblock.policy.paths import entries_of, links, parts, within
 from cellblock.wire.messages import SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
 PROGRAM: Final = "bwrap"
@@ -97,7 +97,7 @@ class Bubblewrap(Backend):
 
     name = "bubblewrap"
     locks = ("namespaces", *Landlock.locks)
-    wraps = stays = stages = namespaces = True
+    wraps = stays = stages = namespaces = grants_devices = True
     declarations: ClassVar[Mapping[str, Declare]] = {
         **Landlock.declarations,
         "filesystem_read_roots": holds(
@@ -159,6 +159,10 @@ class Bubblewrap(Backend):
     def why_no_ports(self) -> str:
         """Return why no network namespace can be made, or "". The host can enter each."""
         return networks.why_not(self)
+
+    def why_no_requests(self) -> str:
+        """Return why Landlock can't decide which devices take requests; "" if it can."""
+        return Landlock().why_no_requests()
 
     def probe(self) -> Support:
         """Take the locks behind a real wrapper and look whether they hold."""
@@ -247,7 +251,7 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
     made[_PROC] = "--proc", _PROC
     if view.subprocess:
-        made |= _beside_processes()
+        made |= _beside_processes(path for path in view.readable if within(path, _PROC))
     if view.shared_memory:
         made[SHARED_MEMORY] = "--size", str(view.shared_memory), "--tmpfs", SHARED_MEMORY
     for link, target in STREAMS:
@@ -268,14 +272,14 @@ def _mounts(argv: Sequence[str], view: View) -> list[str]:
     return words + [word for path in masks for word in ("--remount-ro", path)]
 
 
-def _beside_processes() -> dict[str, tuple[str, ...]]:
-    """Return the options that cover all of /proc except processes and ``PROC_FILES``.
+def _beside_processes(granted: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the options that cover all of /proc but processes, ``PROC_FILES`` and ``granted``.
 
     Cells that may start programs read /proc. It contains more than processes, most of it about the
     whole machine: keys of the user, memory of the OS kernel, devices. Every entry that exists now
     is covered, whatever it is called. Links are left, because they lead to something of a process.
     """
-    shown = [path for path, _ in PROC_FILES]
+    shown = [*dict.fromkeys((*(path for path, _ in PROC_FILES), *granted))]
     made: dict[str, tuple[str, ...]] = {}
     for entry in entries_of(_PROC):
         if entry.name.isdigit() or entry.is_symlink() or entry.path in shown:

@@ -37,6 +37,7 @@ from cellblock.backends.base import (
     Support,
     holds,
     names_apart_from,
+    no_devices,
     own_network,
     unprobed,
 )
@@ -101,6 +102,7 @@ class Docker(Backend):
         "filesystem_staged_roots": UNSTAGED,
         "scratch_max_bytes": holds("a file system in memory of that size", locks=("container",)),
         "network_access": own_network("a container without a network; ", _CALLS),
+        "devices": no_devices,
     }
 
     def configured(self, policy: Policy) -> Docker:

@@ -24,7 +24,9 @@ import msgspec
 from cellblock.backends import networks
 from cellblock.backends.base import (
     BY_RLIMITS,
+    DEVICES,
     HOST,
+    OF_DEVICES,
     SUMMED_SCRATCH,
     Backend,
     Declaration,
@@ -59,6 +61,10 @@ _NO_LANDLOCK: Final = (
 #: it returns the ABI.
 _CREATE_RULESET = 444
 _VERSION = 1
+#: The first ABI by which Landlock decides which devices take requests
+#: (LANDLOCK_ACCESS_FS_IOCTL_DEV).
+_REQUESTS_ABI: Final = 5
+_NO_REQUESTS: Final = "no device is asked anything (ioctl): this takes Linux 6.10, Landlock ABI 5"
 
 _FILES: Final = ("landlock", "seccomp", "capabilities", "no_new_privs")
 _CALLS: Final = ("seccomp", "no_new_privs")
@@ -96,13 +102,16 @@ def _memory(policy: Policy) -> Declaration:
             "second"
         )
         bounds.append(policy.max_processes)
-    return holds_within(
+    declaration = holds_within(
         "RLIMIT_DATA: what is larger is a MemoryError; the filter refuses what it misses; "
         "the host kills a guest that it sees to hold an eighth more",
         bound,
         known=None not in bounds,
         locks=("rlimits", "seccomp"),
     )
+    if not policy.devices:
+        return declaration
+    return partly(declaration.mechanism, *declaration.holes, OF_DEVICES, locks=declaration.locks)
 
 
 def _scratch(policy: Policy) -> Declaration:
@@ -119,7 +128,7 @@ class Landlock(Backend):
     """The locks of ``guest.confine``, all of which are required."""
 
     name = "landlock"
-    stages = True
+    stages = grants_devices = True
     locks = ("capabilities", "no_new_privs", "not_dumpable", "rlimits", "landlock", "seccomp")
     declarations: ClassVar[Mapping[str, Declare]] = {
         **HOST,
@@ -143,6 +152,7 @@ class Landlock(Backend):
         "network_access": own_network(
             "", _CALLS, own=lambda policy: policy.filesystem_staged_roots
         ),
+        "devices": holds(DEVICES, locks=_FILES),
         "subprocess_execution": _processes,
         "package_installation": package_installation(_FILES),
     }
@@ -166,6 +176,10 @@ class Landlock(Backend):
         """Return why no network namespace can be made, or "". The host can enter each."""
         return networks.why_not(self)
 
+    def why_no_requests(self) -> str:
+        """Return why Landlock can't decide which devices take requests; "" if it can."""
+        return why_no_requests()
+
     def probe(self) -> Support:
         """Take the locks in a child process, which looks whether they hold."""
         support = self.glance()
@@ -175,11 +189,25 @@ class Landlock(Backend):
 def _missing() -> str:
     """Ask the OS kernel for Landlock's ABI, as guests do; return what is missing, or ""."""
     try:
-        import ctypes  # noqa: PLC0415 - not every Python was built with it
+        return "" if _abi() > 0 else _NO_LANDLOCK
     except ImportError:
         return "this Python has no ctypes: use one that was built with libffi"
-    abi = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION)
-    return "" if abi > 0 else _NO_LANDLOCK
+
+
+def _abi() -> int:
+    """Return the version of Landlock's ABI, less than 1 without Landlock. Raises ImportError."""
+    import ctypes  # noqa: PLC0415 - not every Python was built with it
+
+    abi: int = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _VERSION)
+    return abi
+
+
+def why_no_requests() -> str:
+    """Return why granted devices take no requests here; "" if they do."""
+    try:
+        return "" if _abi() >= _REQUESTS_ABI else _NO_REQUESTS
+    except ImportError:
+        return _NO_REQUESTS
 
 
 def _version(release: str) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ class Noop(Backend):
         "read_deny_paths": UNENFORCED,
         "network_access": UNENFORCED,
         "ports": UNENFORCED,
+        "devices": UNENFORCED,
         "subprocess_execution": UNENFORCED,
         "package_installation": UNENFORCED,
         "memory_max_bytes": MONITORED_MEMORY,

@@ -35,7 +35,7 @@ from cellblock.guest import installed
 from cellblock.policy.folders import package_folder
 from cellblock.policy.network import LOCALHOST, LOOPBACK, is_loopback, parse_address
 from cellblock.policy.paths import entries_of, is_pattern, links, pattern_beneath, within
-from cellblock.wire.messages import SHARED_MEMORY, Layer, Limits, Neighbour, Plan
+from cellblock.wire.messages import SHARED_MEMORY, Device, Layer, Limits, Neighbour, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,6 +131,7 @@ def make_plan(
         listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(DEVICES),
+        devices=_devices(policy, backend),
         staged_roots=staged,
         layers=layers,
         apart=_are_apart(read, write_roots, layers, fill["{scratch}"]),
@@ -156,6 +157,16 @@ def make_plan(
     named = (*read, *write_roots, *(layer.root for layer in layers))
     _refuse_large(plan, policy, all_denied, named)
     return plan
+
+
+def _devices(policy: Policy, backend: Backend) -> tuple[Device, ...]:
+    """Return the devices that guests get. Raises PolicyError for one that no policy may grant."""
+    if not policy.devices:
+        return ()
+    from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
+
+    found = devices.granted(policy)
+    return found if backend.grants_devices else ()
 
 
 def _limits(policy: Policy, *, staged: bool, kept: bool, memory: int) -> Limits:
@@ -319,6 +330,10 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
     tables += [PROGRAMS, OF_PROGRAMS] if policy.subprocess_execution else []
     paths = [path for table in tables for path, _ in table]
     paths += libraries
+    if policy.devices:
+        from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
+
+        paths += devices.files(policy)
     if policy.subprocess_execution:
         paths += (*interpreter_programs(), *interpreter_headers())
         paths += (path for folder in SHARED_DATA for path in _shared(folder))
@@ -386,7 +401,7 @@ def make_view(
         # Only outside of layers: no layer can be laid over a mask (CVE-2021-3732). The layer itself
         # hides what is denied, and the zygote covers what a narrowing denies later.
         masked=denied,
-        devices=plan.device_files,
+        devices=(*plan.device_files, *(device.path for device in plan.devices)),
         names=(*named, *packages, str(project), str(scratch)),
         movable=_movable(read_roots, writable, defaults),
         network=plan.network,

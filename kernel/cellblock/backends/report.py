@@ -283,6 +283,8 @@ def _fails_instead(policy: Policy, each: Enforcement) -> str:
             return "connections to the listed addresses fail"
     elif each.capability == "ports" and policy.ports and each.status is Status.unavailable:
         return "servers that cells start can't be reached from your browser"
+    elif each.capability == "devices" and each.status is Status.unavailable:
+        return "cells have none of these devices"
     elif each.capability == "package_installation" and policy.package_installation:
         return "a cell that runs an installer fails"
     return ""

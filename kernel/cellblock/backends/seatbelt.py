@@ -46,6 +46,7 @@ from cellblock.backends.base import (
     Declare,
     Support,
     holds,
+    no_devices,
     package_installation,
     partly,
     unavailable,
@@ -112,6 +113,7 @@ _BY_PROFILE: Final[Mapping[str, Declare]] = {
     "filesystem_staged_roots": UNSTAGED,
     "read_deny_paths": _denied,
     "network_access": _network,
+    "devices": no_devices,
     "subprocess_execution": _processes,
     "package_installation": package_installation(),
 }

@@ -84,7 +84,7 @@ class Gatekeeper:
         poll: select.poll,
         plan: Plan,
         obey_pending: Callable[[], None],
-        tell: Callable[[messages.Answered | messages.Sessions], None],
+        tell: Callable[[messages.Answered | messages.Sessions | messages.UsesDevice], None],
     ) -> None:
         self._poll = poll
         self._plan = plan
@@ -154,7 +154,11 @@ class Gatekeeper:
                 listener = listeners[0]
                 os.set_inheritable(listener, False)
                 sessions = self._sessions.get(number, notify.Sessions())
-                gate = notify.Gate(listener, self._machine, self._plan, sessions)
+
+                def on_device_use(pid: int) -> None:
+                    self._tell(messages.UsesDevice(id=number, pid=pid))
+
+                gate = notify.Gate(listener, self._machine, self._plan, sessions, on_device_use)
                 self._gates[listener] = _GuestGate(gate, number)
                 self._poll.register(listener, select.POLLIN)
 

@@ -10,6 +10,7 @@ Each thing that is wrong with a policy is a ``PolicyError`` with file, key, valu
   name, and know cellblock's own folders
 - ``network``, ``operations``, ``mcp_servers``: hosts and URLs in a policy; its sections ``[ops]``,
   ``packages`` and ``[mcp]``
+- ``devices``: checks how devices are named, and knows which devices no policy grants
 - ``credentials``, ``headers``: keys that the host adds to requests, and the headers that have them
 - ``narrowing``, ``narrow_requests``: narrow a policy, and read the requests of cells and notebooks;
   ``difference``: the fields in which one of two policies lets cells do more, or less

@@ -596,6 +596,29 @@ class Policy(Table):
     these ports: those of a Jupyter server with jupyter-server-proxy. A page that comes so has that
     server's origin and cookies, and can do all that you can there."""
 
+    devices: Names = row(
+        (),
+        narrower=Way.devices,
+        enforced_by=LOCKS,
+        gap="cells have other devices than these, or none of them",
+        remedy=(
+            "use backend bubblewrap or landlock, and Linux 6.10 or later; see that the driver is "
+            "loaded, and that you may open the device yourself"
+        ),
+        remedy_if_partial=(
+            "see that drivers of missing devices are loaded and that you may open these; leave "
+            "devices empty where cells are not to be trusted with a driver"
+        ),
+        asked=lambda policy: bool(policy.devices),
+        stays="devices that were open before stay open",
+        shown=Shown.used,
+        means="Cells may use these devices; nothing counts the memory that these have.",
+    )
+    """Devices that cells may use: ``"nvidia"`` is all GPUs of NVIDIA's driver, ``"nvidia:0"`` one
+    of them, ``"dri"`` what renders, and a path below /dev is a character device, such as
+    ``"/dev/kfd"``. What a driver keeps in a device, or pins for it, no limit counts, and a process
+    with a device in use is not copied."""
+
     subprocess_execution: bool = row(
         False,
         narrower=Way.off,

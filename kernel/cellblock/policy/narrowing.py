@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.analysis.findings import ONLY_THE_POLICY
 from cellblock.errors import PolicyError, WideningError
+from cellblock.policy.devices import covers
 from cellblock.policy.load import from_fields
 from cellblock.policy.model import FIELDS, PATHS, ROWS
 from cellblock.policy.paths import pattern_beneath, present, resolve, within
@@ -132,6 +133,14 @@ def _ports(field: str, old: Policy, new: Policy) -> str:
     return 'it is a list, and "any" is more' if new.ports == "any" else _fewer(field, old, new)
 
 
+def _devices(field: str, old: Policy, new: Policy) -> str:
+    """Take devices away, or name some of those that an entry stands for."""
+    for entry in getattr(new, field):
+        if not any(covers(wide, entry) for wide in getattr(old, field)):
+            return f"{toml_text(entry)} is not among what the policy has"
+    return ""
+
+
 def _tool_timeouts(_field: str, old: Policy, new: Policy) -> str:
     """Allow a lower time limit for each tool, whether it has its own or the one of all tools."""
     timed = (*old.tool_timeouts, *new.tool_timeouts)
@@ -166,6 +175,7 @@ _RULES: Final[dict[Way, Rule]] = {
     Way.denied: _denied,
     Way.addresses: _network,
     Way.ports: _ports,
+    Way.devices: _devices,
 }
 #: The ways of lists that allow less the more entries they have.
 _ADDED_TO: Final = (Way.more, Way.denied)

@@ -34,6 +34,7 @@ class Way(Enum):
     denied = "more paths, or folders around them"
     addresses = "false, or fewer addresses (a list instead of `true`: a new guest)"
     ports = "fewer ports, or a list instead of `any`"
+    devices = "fewer devices, or some of those that `nvidia` or `dri` stands for"
 
     @property
     def words(self) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from cellblock.analysis.allowlist import GROUPS
 from cellblock.analysis.magic_table import MAGICS, of_name
 from cellblock.errors import PolicyError, together
-from cellblock.policy import headers, network
+from cellblock.policy import devices, headers, network
 from cellblock.policy.credentials import Credential, source_parts
 from cellblock.policy.mcp_servers import McpServer
 from cellblock.policy.model import (
@@ -35,6 +35,7 @@ from cellblock.policy.operations import OPERATIONS, Operations, operation_proble
 from cellblock.policy.vocabulary import (
     FIXED_ENVIRONMENT,
     HOST_TARGETS,
+    MAX_DEVICES,
     MAX_NAME,
     MAX_PORTS,
     SIZE_PATTERN,
@@ -319,6 +320,7 @@ def _access_problems(policy: Policy) -> Iterator[Problem]:
             wrong.append(entry)
     if not wrong:  # _port_problems parses the addresses again
         yield from _port_problems(policy)
+    yield from _device_problems(policy)
     for name in policy.env_var_access:
         if name in FIXED_ENVIRONMENT:
             message, remedy = "always has a sandbox value", "Remove the entry."
@@ -352,6 +354,15 @@ def _port_problems(policy: Policy) -> Iterator[Problem]:
         if not _HOST_HEADER.fullmatch(host):
             remedy = "Write it as in a URL: hub.example.org, or 127.0.0.1:8888."
             yield "port_hosts", "no host as a browser sends it", host, remedy
+
+
+def _device_problems(policy: Policy) -> Iterator[Problem]:
+    if len(policy.devices) > MAX_DEVICES:
+        yield "devices", f"more than {MAX_DEVICES} entries", len(policy.devices), "List fewer."
+    for entry in policy.devices[:MAX_DEVICES]:
+        if (found := devices.problem(entry)) is not None:
+            message, remedy = found
+            yield "devices", message, entry, remedy
 
 
 def _comm_problems(policy: Policy) -> Iterator[Problem]:

@@ -63,6 +63,8 @@ InFlight = Annotated[int, Range(1, 10_000)]
 Port = Annotated[int, Range(1_024, 65_535)]
 #: Ports of a session that are open at a time: the host listens at each.
 MAX_PORTS: Final = 32
+#: Entries of ``devices``.
+MAX_DEVICES: Final = 64
 
 
 PRESETS: Final = ("safe", "data", "unsafe")

@@ -147,6 +147,20 @@ def lies_in(path: str, folders: Container[str]) -> bool:
     return False
 
 
+class Device(Struct, frozen=True, kw_only=True):
+    """A device that the policy grants: the path of its node, and the device's number.
+
+    ``requests`` names the family of ioctl(2) requests that the driver takes
+    (``guest.confine.syscalls.OF_DRIVERS``). If the family is not known, ``requests`` is empty, and
+    the device can only be read, written and mapped.
+    """
+
+    path: str
+    major: int
+    minor: int
+    requests: str = ""
+
+
 class Neighbour(Struct, frozen=True, kw_only=True):
     """A listed host in a session's own network, with its address there.
 
@@ -170,6 +184,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     read_roots: tuple[str, ...] = ()
     write_roots: tuple[str, ...] = ()
     device_files: tuple[str, ...] = ()
+    #: The devices that the policy grants, beside ``device_files``.
+    devices: tuple[Device, ...] = ()
     #: Names that the host sees, and that a guest in namespaces of its own must not see.
     unseen: tuple[str, ...] = ()
     #: Roots that were mounted in the guest's namespaces by name, while cells could move them.
@@ -219,6 +235,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     def writable(self) -> tuple[str, ...]:
         """Return the roots that guests may write, staged or not."""
         return (*self.write_roots, *self.staged_roots)
+
+    @property
+    def device_requests(self) -> frozenset[str]:
+        """Return the families of requests that drivers of the granted devices take."""
+        return frozenset(device.requests for device in self.devices if device.requests)
 
     @property
     def has_sockets(self) -> bool:
@@ -647,6 +668,17 @@ class Answered(Message, frozen=True, kw_only=True):
     id: Id
     user: Id
     seconds: float
+
+
+class UsesDevice(Message, frozen=True, kw_only=True):
+    """A process begins to use a device: a guest, or a copy of it that has taken over.
+
+    ``id`` is the number of the guest, ``pid`` the zygote's number for the process. The zygote sends
+    this message once for each process, before its request to the device goes on.
+    """
+
+    id: Id
+    pid: int
 
 
 class Sessions(Message, frozen=True, kw_only=True):
@@ -1157,7 +1189,7 @@ ToZygote = (
 )  # fmt: skip
 FromZygote = (
     SeenFolder | SharedMemory | Listening | OwnNetwork | Forked | ForkFailed | Reaped | Answered
-    | Sessions | Narrowed | ForksEnded | Refreshed | Obeyed | ZygoteFailed
+    | Sessions | UsesDevice | Narrowed | ForksEnded | Refreshed | Obeyed | ZygoteFailed
 )  # fmt: skip
 ToGuest = (
     SessionSetup | Launch | Execute | Complete | Inspect | ListVariables | GetVariable

@@ -59,11 +59,12 @@ MAKE_SYM: Final = 1 << 12
 REFER: Final = 1 << 13
 TRUNCATE: Final = 1 << 14
 IOCTL_DEV: Final = 1 << 15
+IOCTL_ABI: Final = 5
 FS_BY_ABI: Final = (
     (1, (1 << 13) - 1),
     (2, REFER),
     (3, TRUNCATE),
-    (5, IOCTL_DEV),
+    (IOCTL_ABI, IOCTL_DEV),
 )
 # LANDLOCK_ACCESS_NET_* (ABI 4) and LANDLOCK_SCOPE_* (ABI 6).
 BIND_TCP: Final = 0b01
@@ -171,8 +172,11 @@ def ruleset_of(plan: Plan, arch: Arch, handle: Handled) -> tuple[int, list[str]]
             # struct landlock_net_port_attr: __u64 allowed_access, port
             rule = ctypes.create_string_buffer(struct.pack("=QQ", BIND_TCP, port), 16)
             libc.syscall(arch.numbers["landlock_add_rule"], ruleset, RULE_NET_PORT, rule, 0)
+        numbers = {device.path: os.makedev(device.major, device.minor) for device in plan.devices}
         return ruleset, [
-            path for path, rights in grants(plan) if not _allow(arch, ruleset, handle, path, rights)
+            path
+            for path, rights in grants(plan)
+            if not _allow(arch, ruleset, handle, path, rights, numbers.get(path))
         ]
     except BaseException:
         os.close(ruleset)
@@ -199,12 +203,22 @@ def grants(plan: Plan) -> Iterable[tuple[str, int]]:
         yield path, write
     for path in plan.device_files:
         yield path, READ_FILE if path in READ_ONLY_DEVICES else DEVICE
+    for device in plan.devices:
+        yield device.path, DEVICE | (IOCTL_DEV if device.requests else 0)
 
 
-def _allow(arch: Arch, ruleset: int, handle: Handled, path: str, rights: int) -> bool:
+def _allow(
+    arch: Arch,
+    ruleset: int,
+    handle: Handled,
+    path: str,
+    rights: int,
+    number: int | None = None,
+) -> bool:
     """Add one rule. Return False if the path does not exist: then nothing is granted.
 
-    Raises OSError.
+    Return False, too, if ``number`` is given and the path is not the device of that number, which
+    the host found there. Raises OSError.
     """
     try:
         fd = _open_beneath(arch, path)
@@ -214,7 +228,10 @@ def _allow(arch: Arch, ruleset: int, handle: Handled, path: str, rights: int) ->
             return False
         raise
     try:
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if number is not None and not (stat.S_ISCHR(found.st_mode) and found.st_rdev == number):
+            return False
+        if not stat.S_ISDIR(found.st_mode):
             rights &= FILE_RIGHTS
         # packed: __u64 allowed_access; __s32 parent_fd
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights & handle.fs, fd), 12)

@@ -52,6 +52,7 @@ from cellblock.guest.confine.seccomp import Label, Op
 from cellblock.guest.confine.syscalls import (
     ABOUT_PROCESSES,
     ATTRIBUTES,
+    BEGINS_USE,
     CHANGING_MODES,
     CLONE_NEVER,
     CLONE_SHARED,
@@ -65,7 +66,7 @@ from cellblock.guest.confine.syscalls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from cellblock.guest.confine.arch import Arch
     from cellblock.guest.confine.syscalls import Grants
@@ -130,11 +131,14 @@ WATCHING: Final = "epoll_ctl"
 _OPERATION, _ADD = 1, 1
 #: Counted: each may take a port, ``listen`` for a socket that has none.
 TAKING_PORTS: Final = ("bind", "listen")
+#: Stopped if devices are granted: the requests by which a process begins to use a device.
+REQUESTING: Final = "ioctl"
+_REQUEST: Final = 1
 #: The number of sockets for datagrams is bounded in a session's own network.
 MAKING_SOCKETS: Final = "socket"
 _NETWORKING: Final = frozenset({*REACHING, SENDING_TO, SENDING})
 _STOPPED: Final = (
-    *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING),
+    *(*STARTING, *SIGNALLING, LOCKING, EXECUTING, WATCHING, REQUESTING),
     *(*REACHING, SENDING_TO, SENDING),
     *(SESSION, GROUP, *ABOUT, HANDLING),
     *SETTING,
@@ -159,13 +163,7 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_ARCH)
     yield Op(seccomp.JEQ, arch.audit, no="pass")  # the main filter refuses foreign calls
     yield Op(seccomp.LD_W_ABS, seccomp.OFFSET_NR)
-    stopped: tuple[str, ...] = (*STARTING, LOCKING, SESSION)
-    stopped += REACHING if grants.network else ()
-    stopped += (EXECUTING, GROUP) if grants.subprocess else ()
-    stopped += SETTING if grants.attributes else ()
-    for name in filter(numbers.__contains__, stopped):
-        yield Op(seccomp.JEQ, numbers[name], yes="stop")
-    for name in SIGNALLING:
+    for name in filter(numbers.__contains__, _always_stopped(grants)):
         yield Op(seccomp.JEQ, numbers[name], yes="stop")
     for name, arg in ABOUT.items():
         yield Op(seccomp.JEQ, numbers[name], yes=f"about {arg}")
@@ -175,7 +173,11 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     if grants.subprocess:
         yield Op(seccomp.JEQ, numbers[HANDLING], yes="which")
     yield Op(seccomp.JEQ, numbers[WATCHING], yes="what")
+    if grants.requests:
+        yield Op(seccomp.JEQ, numbers[REQUESTING], yes="request")
     yield Op(seccomp.JA, yes="pass")
+    if grants.requests:
+        yield from _requesting(grants.requests)
     if grants.subprocess:
         yield Label("which")
         yield Op(seccomp.LD_W_ABS, seccomp.low(_HANDLED))
@@ -193,6 +195,30 @@ def _filter(arch: Arch, grants: Grants) -> Iterator[seccomp.Item]:
     yield Op(seccomp.RET, RET_USER_NOTIF)
     yield Label("pass")
     yield Op(seccomp.RET, seccomp.RET_ALLOW)
+
+
+def _always_stopped(grants: Grants) -> tuple[str, ...]:
+    """Return the names of the calls that are stopped with any arguments."""
+    stopped: tuple[str, ...] = (*STARTING, LOCKING, SESSION)
+    stopped += REACHING if grants.network else ()
+    stopped += (EXECUTING, GROUP) if grants.subprocess else ()
+    stopped += SETTING if grants.attributes else ()
+    return (*stopped, *SIGNALLING)
+
+
+def _requesting(families: Iterable[str]) -> Iterator[seccomp.Item]:
+    """Yield the check of ioctl(2): stop the requests by which a process begins to use a device.
+
+    The main filter decides which requests are allowed.
+    """
+    yield Label("request")
+    for family in sorted(families):
+        for bits, values in BEGINS_USE[family]:
+            yield Op(seccomp.LD_W_ABS, seccomp.low(_REQUEST))
+            yield Op(seccomp.AND, bits)
+            for value in values:
+                yield Op(seccomp.JEQ, value, yes="stop")
+    yield Op(seccomp.JA, yes="pass")
 
 
 def _sending() -> Iterator[seccomp.Item]:
@@ -426,15 +452,27 @@ class Gate:
     """The zygote's end of one guest's gate.
 
     The zygote calls ``answer`` when the listener is readable. ``plan`` is the guest's present plan,
-    which a narrowing replaces. ``sessions`` are those of the guest. The other methods tell the gate
-    what the host expects next: a fork for a snapshot, a ruleset, a session.
+    which a narrowing replaces. ``sessions`` are those of the guest. Before a guest, or a copy that
+    has taken over, makes its first request to a device, ``on_device_use`` is called with its pid.
+    The other methods tell the gate what the host expects next: a fork for a snapshot, a ruleset, a
+    session.
     """
 
-    def __init__(self, listener: int, arch: Arch, plan: Plan, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        listener: int,
+        arch: Arch,
+        plan: Plan,
+        sessions: Sessions,
+        on_device_use: Callable[[int], object] = bool,
+    ) -> None:
         self._listener = listener
         self._audit = arch.audit
         self.plan = plan
         self._sessions = sessions
+        self._on_device_use = on_device_use
+        #: Guests that use a device. They may not fork a copy, which would lack the device's state.
+        self._device_users = set[int]()
         #: By process: those that were allowed to execute a program, which the guest and its
         #: snapshots never are. The value is the process's image at that moment, or None if it may
         #: share its memory with another process since.
@@ -471,6 +509,7 @@ class Gate:
         for known in tuple(self._protected):
             self._is_protected(known)
         if pid not in self._protected:
+            self._device_users.discard(pid)  # an earlier process had this pid
             with contextlib.suppress(OSError):  # it is gone
                 self._protected[pid] = os.pidfd_open(pid)
 
@@ -622,10 +661,22 @@ class Gate:
             return 0
         return _REFUSED_WITH.get(request.call, errno.EPERM)
 
+    def _note_use(self, process_id: int) -> None:
+        """Note that a guest begins to use a device; from now on no copy of it is made.
+
+        Programs that the guest started do not count: they are not copied, and end with it.
+        """
+        if process_id not in self._device_users and self._is_guest(process_id):
+            self._device_users.add(process_id)
+            self._on_device_use(process_id)
+
     def _may(self, request: Request, process_id: int, threads: int) -> bool:
         """Return whether a process may make this call, which starts no task."""
         if request.call == EXECUTING:
             return self._may_execute(process_id, threads)
+        if request.call == REQUESTING:
+            self._note_use(process_id)
+            return True
         if request.call == LOCKING:
             return self._lay_ruleset(request, process_id, threads)
         if request.call == SESSION:
@@ -787,6 +838,8 @@ class Gate:
         flags = request.args[0] if request.call == "clone" else 0
         due = [pid for pid in self._due_forks if pid in {process_id, None}]
         if request.task != process_id or flags & CLONE_SHARED or not due:
+            return False
+        if process_id in self._device_users:
             return False
         # A permission for whichever asks first is left for processes that have none of their own.
         self._due_forks.remove(process_id if process_id in due else None)

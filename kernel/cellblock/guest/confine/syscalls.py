@@ -496,6 +496,9 @@ class Grants(msgspec.Struct, frozen=True):
     apart: bool = False
     #: The session shares its user namespace with no other one.
     own_users: bool = False
+    #: The families of ioctl(2) requests that the drivers of granted devices take (``OF_DRIVERS``).
+    #: Empty unless Landlock decides which devices take requests (ABI 5).
+    requests: frozenset[str] = frozenset()
     #: The ids that a guest has, and may set.
     user: int = NO_ID
     group: int = NO_ID
@@ -571,6 +574,46 @@ IOCTL: Final = (
     0x5451,  # FIOCLEX
     0x802C542A,  # TCGETS2: isatty in newer C libraries
 )
+#: Of a request's number, the letter of who takes it (<asm-generic/ioctl.h>, _IOC_TYPE), and all but
+#: its sequence number.
+_TYPE: Final = 0xFF00
+_NOT_SEQUENCE: Final = 0xFFFF_FF00
+#: What drivers of granted devices are asked, by the letters that they have. No letter here is one
+#: that a terminal, a socket, a pipe or a file system takes (Documentation/userspace-api/ioctl,
+#: ioctl-number.rst), so that on anything but a device they do nothing. On a device it is Landlock
+#: that decides, by the right IOCTL_DEV.
+OF_DRIVERS: Final[dict[str, tuple[Alternative, ...]]] = {
+    "dri": (
+        (Masked(1, _TYPE, (0x3E00,)),),  # '>', sync_file: fences
+        (Masked(1, _TYPE, (0x6200,)),),  # 'b', dma-buf: what devices share
+        (Masked(1, _TYPE, (0x6400,)),),  # 'd', DRM
+    ),
+    "kfd": ((Masked(1, _TYPE, (0x4B00,)),),),  # 'K', which consoles take too: none is granted
+    "nvidia": (
+        (Masked(1, _TYPE, (0x4600,)),),  # 'F': nvidiactl and GPUs
+        (Masked(1, _TYPE, (0x6D00,)),),  # 'm': nvidia-modeset
+        # nvidia-uvm numbers its requests from 1, and begins and ends with two of its own. Of files
+        # FIBMAP (1) takes a capability, and FIGETBSZ (2) says the size of a block.
+        (Masked(1, _NOT_SEQUENCE, (0,)),),
+        (In(1, (0x3000_0001, 0x3000_0002)),),
+    ),
+}
+#: Of these, what comes before a device or its driver keeps anything for a process: bits of the
+#: number, and their values. The zygote is asked about these alone (``notify``), since it takes
+#: 0.1 ms to answer, and programs ask a device thousands of times a second.
+BEGINS_USE: Final[dict[str, tuple[tuple[int, tuple[int, ...]], ...]]] = {
+    # VERSION and GET_CAP, by which libdrm chooses a driver; MODE_CREATE_DUMB, which takes neither.
+    "dri": ((0xFFFF, (0x6400, 0x640C, 0x64B2)),),
+    # GET_VERSION, which the runtime asks first, and ACQUIRE_VM, without which there is no memory.
+    "kfd": ((0xFFFF, (0x4B01, 0x4B15)),),
+    # RM_ALLOC_MEMORY, RM_ALLOC and XFER_CMD, which may hold either: the driver looks at no letter.
+    # All of modeset, and the first request of nvidia-uvm.
+    "nvidia": (
+        (0xFF, (0x27, 0x2B, 0xD3)),
+        (_TYPE, (0x6D00,)),
+        (0xFFFF_FFFF, (0x3000_0001,)),
+    ),
+}
 # <linux/seccomp.h>: _IOWR('!', 0, struct seccomp_notif), _IOWR('!', 1, struct seccomp_notif_resp),
 # _IOW('!', 2, __u64) (Linux 5.11),
 # _IOW('!', 3, struct seccomp_notif_addfd): id, flags, srcfd, newfd, newfd_flags (Linux 5.9)
@@ -674,7 +717,10 @@ def _files(grants: Grants) -> Iterator[Gate]:
     why = "no blocks beyond the size that the limit bounds"
     yield Gate("fallocate", ((In(1, (0,)),),), why, errno.EOPNOTSUPP)
     asked = IOCTL + NOTIF if grants.zygote else IOCTL
-    yield Gate("ioctl", ((In(1, asked),),), "devices: queries only, no TIOCSTI, no FIOASYNC")
+    known: tuple[Alternative, ...] = ((In(1, asked),),)
+    for family in sorted(grants.requests):
+        known += OF_DRIVERS[family]
+    yield Gate("ioctl", known, "devices: queries only, no TIOCSTI, no FIOASYNC")
     yield Gate("renameat2", ((In(4, (0, 1, 2)),),), "no whiteouts")
     cached = "whether a page is in memory says who read it last"
     for name in ("preadv2", "pwritev2"):

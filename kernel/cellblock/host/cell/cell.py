@@ -290,7 +290,8 @@ class CellRun:
         if written is None:
             return
         views = self._front.views
-        for line in (views.secrets_once(written), views.home_once(written)):
+        lines = views.secrets_once(written), views.gpus_once(written), views.home_once(written)
+        for line in lines:
             if line:
                 self._outputs.notice(line)
         # Runs without a reader get no card for each cell: they say it when they end.

@@ -25,11 +25,12 @@ import msgspec
 from cellblock.analysis import analyse, transform
 from cellblock.analysis.analyser import as_written
 from cellblock.analysis.findings import list_line
-from cellblock.backends import bubblewrap
+from cellblock.backends import bubblewrap, devices
 from cellblock.backends.layers import receives_mounts
 from cellblock.backends.plan import check_writable, denied, denied_paths
 from cellblock.errors import PolicyError
 from cellblock.host.snapshots import memory
+from cellblock.policy.devices import DRI, NVIDIA, covers, problem
 from cellblock.policy.network import is_loopback, parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
 from cellblock.policy.vocabulary import GIB, MIB, is_size, size_text
@@ -62,6 +63,13 @@ _SHELLS_OWN: Final = frozenset(
 #: Calls that read .env: of python-dotenv, its IPython extension, environs and python-decouple.
 _READS_DOTENV: Final = re.compile(
     r"\b(?:load_dotenv|dotenv_values|find_dotenv|read_env|decouple)\b|^[ \t]*+%dotenv\b",
+    re.MULTILINE,
+)
+#: The calls by which torch, TensorFlow, JAX, CuPy and numba look for a GPU, and ``nvidia-smi``.
+_LOOKS_FOR_GPUS: Final = re.compile(
+    r"\bcuda\.(?:is_available|device_count|current_device|get_device_name|init|gpus|detect)\b"
+    r"|[\"']cuda(?::[0-9]+)?[\"']|\.cuda\(|\blist_physical_devices\b"
+    r"|\bjax\.(?:local_)?device(?:s|_count)\b|^[ \t]*+(?:import|from)[ \t]++cupy\b|\bnvidia-smi\b",
     re.MULTILINE,
 )
 #: Symbolic links that are followed in one path, as by the OS kernel (path_resolution(7)).
@@ -104,6 +112,7 @@ def _of_files(call: FailedCall, config: SessionConfig, code: str) -> Refusal | N
         _home(call, config, code),
         _in_scratch(call, config),
         _denied_path(call, config),
+        _device(call, config),
         _file(call, config),
     )
     return next(filter(None, refusals), None)
@@ -236,6 +245,40 @@ def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:
     files = [str(path) for path in config.secrets if path.name.startswith(".env")]
     files += [made_since] if os.path.lexists(made_since) else []
     return judge(FailedCall("file", errno.ENOENT, files[0]), config) if files else None
+
+
+def looks_for_gpus(code: str) -> bool:
+    """Return whether a cell has a library look for a GPU."""
+    return _LOOKS_FOR_GPUS.search(code) is not None
+
+
+def judge_gpus(code: str, config: SessionConfig) -> Refusal | None:
+    """Return why a cell's library finds no GPU, if this machine has one; else None.
+
+    The library raises no error. So the cell's source and the host's own look decide, and nothing
+    that the guest reports.
+    """
+    if config.policy.devices or not looks_for_gpus(code):
+        return None
+    what = "cells have no GPU, and this machine has one"
+    return _ungranted(NVIDIA, what, config, NVIDIA)
+
+
+def _device(call: FailedCall, config: SessionConfig) -> Refusal | None:
+    """Return the refusal of a device that this machine has and a policy may grant; or None."""
+    plan, path = config.prepare.plan, call.target
+    known = (*plan.device_files, *(each.path for each in plan.devices))
+    if call.errno not in _ABOUT_PATHS or path in known or problem(path) is not None:
+        return None
+    entry = next((name for name in (NVIDIA, DRI) if covers(name, path)), path)
+    return _ungranted(entry, "cells have no devices but those that are listed", config, path)
+
+
+def _ungranted(entry: str, what: str, config: SessionConfig, asked: str) -> Refusal | None:
+    """Return a refusal if the backend grants devices, and this machine has some of ``entry``."""
+    if not (config.chosen.backend.grants_devices and devices.find((entry,)).devices):
+        return None
+    return Refusal("devices", what, Remedy(list_line("devices", [entry]), listed=True), asked)
 
 
 def beyond_links(path: str, config: SessionConfig) -> str:

@@ -36,9 +36,11 @@ from cellblock.host.cell.quota import Quota
 from cellblock.host.cell.refusals import (
     advised,
     judge,
+    judge_gpus,
     judge_missing,
     judge_programs,
     judge_secrets,
+    looks_for_gpus,
     names_home,
     reads_secrets,
 )
@@ -436,7 +438,8 @@ class Views:
         checks_staging = (
             staged is not None and not self.told_of_staging and bool(self.how_to_keep.first)
         )
-        if not (secrets or home or staged):
+        gpus = looks_for_gpus(code)
+        if not (secrets or gpus or home or staged):
             return None
         shown = frozenset(self._shown)
 
@@ -446,6 +449,7 @@ class Views:
                 _below_home(home, since, shown) if home else (),
                 staged is not None and checks_staging and staged.is_written_to(),
                 staged.commits() if staged is not None else None,
+                judge_gpus(code, config) if gpus else None,
             )
 
         return look
@@ -586,6 +590,10 @@ class Views:
     def secrets_once(self, written: Written) -> str:
         """Return a notice under a cell whose library finds no ``.env`` file, once."""
         return self._once(written.secrets)
+
+    def gpus_once(self, written: Written) -> str:
+        """Return a notice under a cell whose library finds no GPU, once."""
+        return self._once(written.gpus)
 
     def _once(self, refusal: Refusal | None) -> str:
         """Return a refusal as a notice; empty if there is none, or if it was shown already."""

@@ -37,6 +37,8 @@ class Written(NamedTuple):
     is_staged: bool = False
     #: The state of the commits that are staged; None if the look was not for that.
     commits: tuple[State, ...] | None = None
+    #: Why the cell's library finds no GPU, though this machine has one.
+    gpus: Refusal | None = None
 
 
 class Looks:

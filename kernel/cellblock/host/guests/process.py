@@ -245,8 +245,7 @@ class Lineage(Struct):
     ``sessions`` are the OS sessions that guests, forks and programs of the lineage began, each with
     the number of the user whose it is. The first user's number is ``number``, the lineage's own.
     The sessions are numbered as the zygote sees them; if it is in a pid ``namespace`` of its own,
-    the host's numbers differ. ``mounts`` names the mounts of the lineage, if they are its own.
-    """
+    the host's numbers differ. ``mounts`` names the mounts of the lineage, if they are x"""
 
     number: int = 0
     session: int = -1
@@ -254,6 +253,7 @@ class Lineage(Struct):
     sessions: Mapping[int, int] = {}
     namespace: bool = False
     mounts: str = ""
+    uses_device: set[int] = set()
 
     def user_of(self, pid: int) -> int | None:
         """Return the user in whose OS session a process is, by the host's pid; or None."""

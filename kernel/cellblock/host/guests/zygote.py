@@ -279,6 +279,7 @@ class Zygote:
         The zygote does so before it answers another call of the guest.
         """
         inside = self._pids.inside(snapshot.pid or NO_PROCESS)
+        snapshot.lineage.uses_device.discard(inside)  # an earlier process had this pid
         self._send(messages.Protect(id=snapshot.lineage.number, pid=inside))
 
     def new_user(self) -> int:
@@ -339,6 +340,11 @@ class Zygote:
     def shared_memory(self, lineage: Lineage) -> SharedMemory | None:
         """Return the /dev/shm of a guest and its copies, or None."""
         return self._shared_memory.get(lineage.mounts)
+
+    def uses_device(self, guest: Guest) -> bool:
+        """Return whether a guest has used a device, as far as the zygote's messages were read."""
+        seen = guest.lineage.uses_device
+        return bool(seen) and self._pids.inside(guest.pid or NO_PROCESS) in seen
 
     def refresh(self, done: Callable[[str], None]) -> None:
         """Have layers forget what they looked up; ``done`` is called with why that failed, or "".
@@ -406,6 +412,8 @@ class Zygote:
                 self._on_forked(message, self._pidfds.pop(0) if self._pidfds else None)
             case messages.Sessions(id=number, sessions=sessions):
                 self._lineages.get(number, Lineage()).sessions = sessions
+            case messages.UsesDevice(id=number, pid=pid):
+                self._lineages.get(number, Lineage()).uses_device.add(pid)
             case messages.ForksEnded(id=number):
                 self._on_forks_ended.pop(number, _ignore)()
             case messages.Refreshed(id=number, failure=failure):

@@ -404,7 +404,9 @@ class Narrower:
         if not waits():
             return
         if copy is None:
-            requests.finish(request, PolicyUnchanged("no copy of the session could be made"))
+            why = requests.supervisor.snapshots.why_no_copy()
+            why = why or "no copy of the session could be made"
+            requests.finish(request, PolicyUnchanged(why))
         elif memory_max is not None and copy.had.size > memory_max:
             why = f"the session holds {copy.had.size:,} bytes already"
             requests.finish(request, PolicyUnchanged(why))

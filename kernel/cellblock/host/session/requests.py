@@ -1064,6 +1064,8 @@ class Requests:
             detail = (
                 f"only the last {last} can be undone" if possible else "there is nothing to undo"
             )
+            if why := self.supervisor.snapshots.why_no_copy():
+                detail += f": {why}"
             self._refuse_undo(request, reply, detail)
 
     def _refuse_undo(self, request: InFlight, reply: messages.Done, why: str) -> None:

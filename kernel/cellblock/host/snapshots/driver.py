@@ -125,6 +125,7 @@ class Snapshots:
         self._supervisor = supervisor
         budget = Budget(policy.snapshots, clock, supervisor.owner.on_notice)
         self.core = Core(policy, budget, self)
+        self._grants_devices = bool(policy.devices)
         #: The host's ends of all processes that have not ended, by the core's numbers.
         self._processes: dict[int, Guest] = {}
         #: The lineage of guest and copies; the last one, if there is no guest now.
@@ -347,8 +348,13 @@ class Snapshots:
 
     def _fork(self, action: act.Fork) -> None:
         """Have a guest or a copy fork, after the zygote was told to let that fork through."""
+        if self._grants_devices:
+            self._read_zygote()  # the zygote reports a use of a device before the request goes on
         maker = self._processes.get(action.maker)
         number = action.number
+        if maker is not None and self.uses_device(action.maker):
+            self.play(self.core.fork_of_device_user, number)
+            return
         if maker is None:
             self.play(self.core.fork_not_sent, number)
             return
@@ -419,6 +425,13 @@ class Snapshots:
         """Return what memory a process has. ``World.reading`` explains the arguments."""
         return memory.read(self._pid(process), resident, given)
 
+    def uses_device(self, process: int | None) -> bool:
+        """Return whether a process has used a device, as far as the zygote has reported it."""
+        if not self._grants_devices or process is None:
+            return False
+        guest, zygote = self._processes.get(process), self._supervisor.zygote
+        return guest is not None and zygote is not None and zygote.uses_device(guest)
+
     def is_idle(self) -> bool:
         """Return whether no request is under way."""
         return self._supervisor.owner.idle()
@@ -446,6 +459,10 @@ class Snapshots:
     def steps(self) -> list[UndoStep]:
         """Return the states that ``%undo`` can go back to, the nearest first."""
         return self.core.steps()
+
+    def why_no_copy(self) -> str:
+        """Return why the guest can't be copied in its present state, or ""."""
+        return self.core.why_no_copy()
 
     def asked(self) -> bool:
         """Return whether a copy was asked for that does not stand yet."""

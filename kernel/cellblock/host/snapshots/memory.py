@@ -164,9 +164,9 @@ SMALL: Final = 256 * 2**20
 
 #: The policy's field ``snapshots``.
 Mode = Literal["auto", "always", "off"]
-#: Why no snapshot is taken: the fork failed, memory is short, forks take too long, or the host has
-#: no descriptors left.
-Reason = Literal["failed", "memory", "slow", "files"]
+#: Why no snapshot is taken: the fork failed, memory is short, forks take too long, the host has no
+#: descriptors left, or the guest uses a device.
+Reason = Literal["failed", "memory", "slow", "files", "device"]
 
 
 def wanted(resident: int) -> int:
@@ -180,6 +180,8 @@ def wanted(resident: int) -> int:
 
 #: The notice that the user sees, with the reason.
 NO_SNAPSHOT: Final = "takes no snapshot: {}. A killed cell may cost its variables"
+#: The reason if the guest uses a device.
+USES_DEVICE: Final = "a device is in use, and a copy would not have what is in it"
 
 
 class Budget:

@@ -123,6 +123,9 @@ class World(Protocol):
         processes which the process has its state from.
         """
 
+    def uses_device(self, process: int | None) -> bool:
+        """Return whether a process has used a device. A copy would lack the device's state."""
+
     def is_idle(self) -> bool:
         """Return whether no request is under way."""
 
@@ -416,6 +419,9 @@ class Core:
         self._due = None
         if not self.serves or self.policy.snapshots == "off" or self._world.runs_beside():
             return None
+        if self._world.uses_device(self.guest):
+            self._budget.say("device", memory.USES_DEVICE)
+            return None
         forking = sum(not snapshot.kept for snapshot in self.chain)
         if forking >= _MAX_FORKING or not self._may_fork():
             return None
@@ -458,6 +464,8 @@ class Core:
         done, or memory does not allow it.
         """
         if not self.serves or self.policy.snapshots == "off" or (source and not source.kept):
+            return None
+        if source is None and self._world.uses_device(self.guest):
             return None
         resident = self._world.resident(self.guest)
         if not (self._may_fork() and self._budget.affords(resident, self._drop_oldest)):
@@ -552,6 +560,16 @@ class Core:
         self._budget.say("files", f"the kernel can't open what one takes ({why})")
         if (awaited := self._held_by(number)) is not None:
             self._drop(awaited, was_asked=False)
+
+    def fork_of_device_user(self, number: int) -> None:
+        """Note that the guest uses a device by now, so that it was not asked to fork."""
+        self._budget.say("device", memory.USES_DEVICE)
+        if (awaited := self._held_by(number)) is not None:
+            self._drop(awaited, was_asked=False)
+
+    def why_no_copy(self) -> str:
+        """Return why the guest can't be copied in its present state, or ""."""
+        return memory.USES_DEVICE if self._world.uses_device(self.guest) else ""
 
     def fork_not_sent(self, number: int) -> None:
         """Note that the maker could not be told to fork: it is gone, or does not read."""
@@ -921,8 +939,19 @@ class Core:
         self.phase = Phase.restoring
 
     def steps(self) -> list[UndoStep]:
-        """Return the states that ``%undo`` can go back to, the nearest first."""
-        return self.chain.steps(self.policy.undo_depth)
+        """Return the states that ``%undo`` can go back to, the nearest first.
+
+        If the guest uses a device, leave out each state whose undo would take back more cells than
+        the user asks for. No snapshots are made then, so one step might take back twenty cells.
+        """
+        steps = self.chain.steps(self.policy.undo_depth)
+        if not self._world.uses_device(self.guest):
+            return steps
+        return [
+            step
+            for count, step in enumerate(steps, 1)
+            if sum(request.is_step for request in step.undone) <= count
+        ]
 
     def undo(self, step: UndoStep) -> None:
         """Go back to a state of the chain."""
@@ -1143,7 +1172,7 @@ class Core:
             return f"{there} may hold {size:,} bytes by now, undo_max_bytes allows {bytes_max:,}"
         checkpoint = self._fork_apart()
         if checkpoint is None or (yield checkpoint) is None:
-            return "no copy of the state could be made"
+            return self.why_no_copy() or "no copy of the state could be made"
         if former is not None:
             self._drop(former)
         checkpoint.name = name

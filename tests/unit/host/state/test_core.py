@@ -7,7 +7,7 @@ import pytest
 
 from cellblock.host.limits.shares import Shares
 from cellblock.host.session.types import Restored, Stopped
-from cellblock.host.snapshots.memory import Reading
+from cellblock.host.snapshots.memory import USES_DEVICE, Reading
 from cellblock.host.state import core as rules
 from cellblock.host.state.actions import (
     Cause,
@@ -56,6 +56,7 @@ class Session:
         self.budget = Budget()
         self.core = Core(policy, self.budget, self)
         self.time, self.begun, self.told, self.idle = 0.0, None, [], True
+        self.device_users = set()
         self.core.guest_starts()
         self.core.guest_is_ready(idle=False)
         (self.first,) = self.forks()
@@ -68,6 +69,9 @@ class Session:
 
     def reading(self, _process, resident, given):
         return Reading(resident, given)
+
+    def uses_device(self, process):
+        return process in self.device_users
 
     def is_idle(self):
         return self.idle
@@ -147,6 +151,66 @@ def sim(begin):
     made = begin()
     made.stands(made.first)
     return made
+
+
+# --- a device is in use ---------------------------------------------------------------------------
+
+
+def test_a_guest_that_uses_a_device_is_not_copied_and_what_takes_over_is(sim):
+    first = sim.keeps(1)
+    sim.device_users.add(sim.core.guest)
+    for count in (2, 3):
+        sim.ends(count, 0.5)
+        assert sim.forks() == []
+    assert sim.told == [1, 2, 3]
+    assert set(sim.budget.said) == {"device"}  # a real one tells it once
+    sim.lost()
+    assert sim.core.guest == first  # it has no device
+    assert sim.takes_over().restored.missed == (2, 3)
+    sim.keeps(4)
+
+
+def test_a_fork_that_was_due_before_a_device_was_used_is_not_asked_for(sim):
+    sim.ends(1, 0.5)
+    (number,) = sim.forks()
+    assert sim.told == []
+    sim.core.fork_of_device_user(number)
+    assert Drop(number) in sim.acts()
+    assert sim.told == [1]
+    assert sim.core.chain.newest().copy.number == sim.first
+    assert sim.budget.said == ["device"]
+
+
+def test_where_a_device_is_in_use_undo_takes_back_no_more_cells_than_are_asked_for(sim):
+    sim.keeps(1)
+    sim.device_users.add(sim.core.guest)
+    sim.ends(2, 0.5)
+    assert [step.undone[0].message for step in sim.core.steps()] == [cell(2), cell(1)]
+    sim.ends(3, 0.5)
+    sim.acts()
+    assert sim.core.steps() == []
+    sim.device_users.clear()
+    assert len(sim.core.steps()) == 2
+
+
+def test_where_a_device_is_in_use_there_are_no_checkpoints_branches_and_forks(sim):
+    sim.device_users.add(sim.core.guest)
+    whys, forks = [], []
+    sim.core.checkpoint("point", whys.append)
+    sim.core.go_to_branch("idea", "", whys.append)
+    sim.core.fork(1, forks.append)
+    assert sim.forks() == []
+    assert (whys, forks) == ([USES_DEVICE, USES_DEVICE], [[]])
+    assert sim.core.branch == "main"
+
+
+def test_a_checkpoint_of_before_a_device_was_used_is_gone_back_to(named):
+    named.device_users.add(named.core.guest)
+    named.core.restore("point", named.whys.append)
+    (twin,) = named.forks()
+    named.stands(twin)
+    assert named.core.restores
+    assert named.whys == [""]
 
 
 # --- when a request is answered -------------------------------------------------------------------
