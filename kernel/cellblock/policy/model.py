@@ -1,7 +1,7 @@
 """What a policy is: one frozen value, its fields, their units and defaults.
 
 A policy is carried by a plain dataclass and checked by pydantic (``schema``), so that a kernel
-under a shipped preset starts without importing pydantic (ADR 0030). Build one with ``load.load``
+under a shipped preset starts without importing pydantic (ADR 0019). Build one with ``load.load``
 or ``schema.parse``; calling the class checks nothing.
 
 The docstring below a field is its documentation of record: ``cellblock policy schema`` and

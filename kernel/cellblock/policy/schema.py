@@ -2,7 +2,7 @@
 
 This module is only imported for operators' files, and pydantic only for values that it has not
 accepted before. A kernel under a shipped preset starts without both; the tests check the presets
-(ADR 0030).
+(ADR 0019).
 """
 
 from __future__ import annotations

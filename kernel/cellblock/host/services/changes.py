@@ -896,7 +896,7 @@ class _Walk:
         known = self._settled.get(change.name)
         if known is not None and known.is_of(change):
             return
-        # By st_ctime, which nobody sets (ADR 0137). A file that keeping itself wrote is not newer.
+        # By st_ctime, which nobody sets (ADR 0033). A file that keeping itself wrote is not newer.
         settled_as = None if known is None else known.yours
         newer = there is not None and there.st_ctime_ns > self._began and change.yours != settled_as
         yield replace(change, yours_since=there.st_ctime) if newer and there else change
