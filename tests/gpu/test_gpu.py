@@ -35,7 +35,9 @@ def start(place):
     started = []
 
     def begin(text):
-        world, prefix = world_and_prefix(f"{user} in namespaces" if backend == "bubblewrap" else user)
+        world, prefix = world_and_prefix(
+            f"{user} in namespaces" if backend == "bubblewrap" else user
+        )
         world.backend = backend
         policy = world.policy(f'extends = "unsafe"\nbackend = "{backend}"\n{text}')
         kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)
