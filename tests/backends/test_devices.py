@@ -19,7 +19,7 @@ from cellblock.backends import devices
 from cellblock.errors import PolicyError
 from cellblock.policy.model import Policy
 from support import machines, reading
-from support.kernels import Kernel, argv_changed, placed
+from support.kernels import Kernel, argv_changed, world_and_prefix
 from support.reading import value
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device nodes")
@@ -62,7 +62,7 @@ class Machine:
     def start(self, text, change=DRIVER):
         """Start a kernel under mode unsafe; a cell has run in it."""
         wrapped = self.backend == "bubblewrap"
-        world, prefix = placed(f"{self.user} in namespaces" if wrapped else self.user)
+        world, prefix = world_and_prefix(f"{self.user} in namespaces" if wrapped else self.user)
         world.backend = self.backend
         policy = world.policy(f'extends = "unsafe"\nbackend = "{self.backend}"\n{text}')
         kernel = Kernel(argv_changed(change, policy, "--allow-unsafe"), world=world, prefix=prefix)

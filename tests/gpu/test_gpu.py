@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.backends import devices
 from support import machines, reading
-from support.kernels import Kernel, argv_for, placed
+from support.kernels import Kernel, argv_for, world_and_prefix
 from support.reading import value
 
 pytestmark = pytest.mark.skipif(
@@ -35,7 +35,9 @@ def start(place):
     started = []
 
     def begin(text):
-        world, prefix = placed(f"{user} in namespaces" if backend == "bubblewrap" else user)
+        world, prefix = world_and_prefix(
+            f"{user} in namespaces" if backend == "bubblewrap" else user
+        )
         world.backend = backend
         policy = world.policy(f'extends = "unsafe"\nbackend = "{backend}"\n{text}')
         kernel = Kernel(argv_for(policy, "--allow-unsafe"), world=world, prefix=prefix)

@@ -1,11 +1,11 @@
 """The devices of a policy that this machine has, and what their drivers' libraries read.
 
-A node is resolved once, here: its links are followed, and what the policy refuses it refuses by the
-number of the device that it found, whatever that is called. The guest grants it only if there still
-is a device of that number (``guest.confine.landlock``).
+A node is resolved once, here: its links are followed. Whether a policy may grant it depends on the
+device's number, whatever the node is called. The guest grants the node only if a device of that
+number is still there (``guest.confine.landlock``).
 
-What requests (ioctl(2)) a driver takes is known of the drivers in ``FAMILIES``. A device of another
-one can be read, written and mapped.
+The requests (ioctl(2)) of a driver are known if the driver is in ``FAMILIES``. A device of another
+driver can only be read, written and mapped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cellblock.policy.model import Policy
 
-#: By a driver's name in /proc/devices: the family of its requests.
+#: The family of a driver's requests, by the driver's name in /proc/devices.
 FAMILIES: Final = {
     "accel": "dri",
     "drm": "dri",
@@ -38,7 +38,7 @@ FAMILIES: Final = {
     "nvidia-uvm": "nvidia",
     "nvidiactl": "nvidia",
 }
-#: Beside a GPU of NVIDIA's.
+#: The devices that NVIDIA's driver needs beside those of GPUs.
 _CONTROL: Final = (
     "/dev/nvidia-modeset",
     "/dev/nvidia-uvm",
@@ -48,12 +48,13 @@ _CONTROL: Final = (
 _BY_PATH: Final = "/dev/dri/by-path"
 _GPU: Final = re.compile(r"/dev/nvidia[0-9]+", re.ASCII)
 _CAPS: Final = "/dev/nvidia-caps/nvidia-cap"
-#: Who has one of these divides every GPU of the machine anew, or watches them all.
+#: The capabilities that are never granted: to divide every GPU of the machine, and to watch all.
 _CAPS_OF_ALL: Final = (1, 2)
 _MIG: Final = "/proc/driver/nvidia/capabilities/gpu{}/mig"
 _CAP_NUMBER: Final = re.compile(r"^DeviceFileMinor: *(\d+)$", re.MULTILINE | re.ASCII)
 
-#: With NVIDIA's devices: path and why. What is in the folders of libraries is readable already.
+#: What cells may read with NVIDIA's devices, with the reason. Folders of libraries are readable
+#: anyway.
 NVIDIA_FILES: Final[tuple[tuple[str, str], ...]] = (
     ("/etc/OpenCL", "OpenCL's drivers"),
     ("/etc/vulkan", "Vulkan's drivers"),
@@ -68,7 +69,7 @@ NVIDIA_FILES: Final[tuple[tuple[str, str], ...]] = (
     ("/usr/share/nvidia", "settings of the driver's libraries"),
     ("/usr/share/vulkan", "Vulkan's drivers"),
 )
-#: With what renders.
+#: What cells may read with devices that render.
 DRI_FILES: Final[tuple[tuple[str, str], ...]] = (
     ("/etc/OpenCL", "OpenCL's drivers"),
     ("/etc/vulkan", "Vulkan's drivers"),
@@ -77,7 +78,7 @@ DRI_FILES: Final[tuple[tuple[str, str], ...]] = (
     ("/usr/share/libdrm", "names of GPUs"),
     ("/usr/share/vulkan", "Vulkan's drivers"),
 )
-#: And of each device, in sysfs: what it is and where. Not its memory, which lies there too.
+#: The files in sysfs that describe a device. Its memory lies in the same folder, and is not here.
 _FACTS: Final = (
     *("class", "device", "local_cpulist", "local_cpus", "numa_node", "revision"),
     *("subsystem_device", "subsystem_vendor", "uevent", "vendor"),
@@ -88,19 +89,19 @@ _TOPOLOGY: Final = "/sys/devices/virtual/kfd/kfd/topology"
 
 
 class Found(NamedTuple):
-    """What the entries of a policy come to on this machine."""
+    """The devices that the entries of a policy stand for on this machine."""
 
     devices: tuple[Device, ...] = ()
-    #: Entries for which there is no device, or none that this user may open.
+    #: Entries without a device here, or without one that this user may open.
     missing: tuple[str, ...] = ()
     #: Entries that no policy may have, each with the reason.
     refused: tuple[tuple[str, str], ...] = ()
-    #: Paths of devices whose driver's requests are not known.
+    #: Paths of devices whose drivers' requests are not known.
     without_requests: tuple[str, ...] = ()
 
 
 def find(entries: Iterable[str]) -> Found:
-    """Return what the entries of ``devices`` come to here."""
+    """Return the devices that the entries of the field ``devices`` stand for here."""
     devices, missing, refused = dict[str, Device](), list[str](), list[tuple[str, str]]()
     for entry in entries:
         there = dict[str, Device]()
@@ -114,12 +115,12 @@ def find(entries: Iterable[str]) -> Found:
             devices |= {device.path: device for device in there.values()}
         elif entry not in dict(refused):
             missing.append(entry)
-    silent = tuple(device.path for device in devices.values() if not device.requests)
-    return Found(tuple(devices.values()), tuple(missing), tuple(refused), silent)
+    without_requests = tuple(device.path for device in devices.values() if not device.requests)
+    return Found(tuple(devices.values()), tuple(missing), tuple(refused), without_requests)
 
 
 def granted(policy: Policy) -> tuple[Device, ...]:
-    """Return the devices that guests get. Raises PolicyError for one that no policy grants."""
+    """Return the devices that guests get. Raises PolicyError for one that no policy may grant."""
     found = find(policy.devices)
     for entry, why in found.refused:
         raise policy.error(why, "devices", entry, "Remove the entry.")
@@ -127,7 +128,7 @@ def granted(policy: Policy) -> tuple[Device, ...]:
 
 
 def files(policy: Policy) -> Iterator[str]:
-    """Yield what the drivers' libraries read of this machine, as it is spelled."""
+    """Yield the paths that the drivers' libraries read, with links not followed."""
     for device in find(policy.devices).devices:
         yield from (path for path, _ in _OF_FAMILY.get(device.requests, ()))
         if device.requests:
@@ -174,7 +175,7 @@ def _caps_of(number: int) -> Iterator[str]:
 
 
 def _look_at(path: str) -> Device | str | None:
-    """Return the device at a path, or why no policy grants it; None where there is none."""
+    """Return the device at a path, or why no policy may grant it; None without a device."""
     real = os.path.realpath(path)
     try:
         fd = os.open(real, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -199,9 +200,9 @@ def _look_at(path: str) -> Device | str | None:
     return Device(path=real, major=major, minor=minor, requests=family)
 
 
-#: Majors that several drivers share.
+#: The major numbers that several drivers share.
 _MEMORY, _MISC = 1, 10
-#: Minors of the first (<linux/major.h>, drivers/char/mem.c).
+#: The devices of the major number 1, by minor number (drivers/char/mem.c).
 _MEMORY_DEVICES: Final = {
     1: "mem",
     2: "kmem",
@@ -218,7 +219,7 @@ _LINE: Final = re.compile(r"^ *(\d+) (.+)$", re.MULTILINE | re.ASCII)
 
 
 def _drivers(major: int, minor: int) -> tuple[str, ...]:
-    """Return the names of the drivers that have a number; none where the OS kernel knows none."""
+    """Return the names of the drivers of a device number, as far as the OS kernel lists them."""
     if major == _MEMORY:
         return tuple(filter(None, [_MEMORY_DEVICES.get(minor)]))
     if major == _MISC:

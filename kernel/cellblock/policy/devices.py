@@ -1,9 +1,9 @@
 """Devices that a policy names: ``devices``.
 
-An entry is ``nvidia`` or ``nvidia:0`` (a GPU with what its driver needs beside it), ``dri`` (what
-renders), or the path of a character device below /dev. This module knows how entries are written,
-which of them cover others, and which devices no policy grants. It looks at no machine:
-``backends.devices`` finds what is there, and asks here again by the names of the drivers.
+An entry is ``nvidia`` or ``nvidia:0`` (GPUs, with the devices that their driver needs beside them),
+``dri`` (devices that render), or the path of a character device below /dev. This module knows how
+entries are written, which entries cover others, and which devices no policy may grant. It does not
+look at the machine: ``backends.devices`` finds the devices, and checks their drivers' names here.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import re
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-#: All GPUs of NVIDIA's driver, or one by its number; and all that render.
+#: The entries for all GPUs of NVIDIA's driver, and for all devices that render.
 NVIDIA: Final = "nvidia"
 DRI: Final = "dri"
 FOLDER: Final = "/dev/"
 _NUMBERED: Final = re.compile(r"nvidia:(0|[1-9][0-9]{0,2})", re.ASCII)
-#: What ``nvidia`` grants, and what of that is of no single GPU.
+#: The devices that ``nvidia`` grants: GPUs, and those that all GPUs share.
 _NVIDIA_NODE: Final = re.compile(r"/dev/nvidia([0-9]+|ctl|-uvm|-uvm-tools|-modeset)", re.ASCII)
 _MAX_PATH: Final = 200
 _EXAMPLE: Final = 'Write "nvidia", "nvidia:0", "dri" or a path below /dev, as in "/dev/kfd".'
 
 
 class Kind(NamedTuple):
-    """Devices that no policy grants: patterns of names below /dev and of drivers, and why."""
+    """Devices that no policy may grant: patterns of names below /dev and of drivers, and why."""
 
     names: tuple[str, ...]
     drivers: tuple[str, ...]
     why: str
 
 
-#: Patterns are those of fnmatch(3), in which * is any text, "/" too. Drivers are called as in
-#: /proc/devices, those of major 10 as in /proc/misc and those of major 1 as in /dev.
+#: Patterns are those of fnmatch(3), in which * also matches "/". Drivers have their names in
+#: /proc/devices; those of major number 10 in /proc/misc, and those of major number 1 in /dev.
 REFUSED: Final = (
     Kind(
         ("autofs", "cachefiles", "cuse", "fuse"),
@@ -100,7 +100,7 @@ REFUSED: Final = (
 
 
 def problem(entry: str) -> tuple[str, str] | None:
-    """Return what is wrong with an entry as it is written, and what to do; None if nothing is."""
+    """Return what is wrong with an entry's text, and what to do; None if nothing is wrong."""
     if entry in (NVIDIA, DRI) or _NUMBERED.fullmatch(entry):
         return None
     plain = entry.isprintable() and len(entry) <= _MAX_PATH and os.path.normpath(entry) == entry
@@ -112,30 +112,30 @@ def problem(entry: str) -> tuple[str, str] | None:
 
 
 def refused_name(path: str) -> str | None:
-    """Return why no policy grants what is at a path below /dev; None where one may."""
+    """Return why no policy may grant the device at a path below /dev; None if one may."""
     name = path.removeprefix(FOLDER)
-    found = (kind.why for kind in REFUSED if _is_one(name, kind.names))
-    return next(found, None)
+    reasons = (kind.why for kind in REFUSED if _matches(name, kind.names))
+    return next(reasons, None)
 
 
 def refused_driver(driver: str) -> str | None:
-    """Return why no policy grants what this driver has; None where one may."""
-    found = (kind.why for kind in REFUSED if _is_one(driver, kind.drivers))
-    return next(found, None)
+    """Return why no policy may grant a device of this driver; None if one may."""
+    reasons = (kind.why for kind in REFUSED if _matches(driver, kind.drivers))
+    return next(reasons, None)
 
 
-def _is_one(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def nvidia_number(entry: str) -> int | None:
-    """Return which GPU an entry names by its number, or None."""
-    found = _NUMBERED.fullmatch(entry)
-    return None if found is None else int(found[1])
+    """Return the number of the GPU that an entry names; None if it names none by number."""
+    match = _NUMBERED.fullmatch(entry)
+    return None if match is None else int(match[1])
 
 
 def covers(wide: str, entry: str) -> bool:
-    """Whether ``wide`` grants all that ``entry`` grants, whatever the machine has."""
+    """Return whether ``wide`` grants each device that ``entry`` grants, on any machine."""
     if wide == entry:
         return True
     if wide == NVIDIA:

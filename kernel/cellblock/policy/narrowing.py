@@ -134,7 +134,7 @@ def _ports(field: str, old: Policy, new: Policy) -> str:
 
 
 def _devices(field: str, old: Policy, new: Policy) -> str:
-    """Take devices away, or name some of those that an entry stands for."""
+    """Allow fewer devices, or some of those that an entry stands for."""
     for entry in getattr(new, field):
         if not any(covers(wide, entry) for wide in getattr(old, field)):
             return f"{toml_text(entry)} is not among what the policy has"

@@ -574,14 +574,14 @@ IOCTL: Final = (
     0x5451,  # FIOCLEX
     0x802C542A,  # TCGETS2: isatty in newer C libraries
 )
-#: Of a request's number, the letter of who takes it (<asm-generic/ioctl.h>, _IOC_TYPE), and all but
-#: its sequence number.
+#: Masks for a request's number (<asm-generic/ioctl.h>): the letter of the driver that takes it
+#: (_IOC_TYPE), and all bits except the sequence number.
 _TYPE: Final = 0xFF00
 _NOT_SEQUENCE: Final = 0xFFFF_FF00
-#: What drivers of granted devices are asked, by the letters that they have. No letter here is one
-#: that a terminal, a socket, a pipe or a file system takes (Documentation/userspace-api/ioctl,
-#: ioctl-number.rst), so that on anything but a device they do nothing. On a device it is Landlock
-#: that decides, by the right IOCTL_DEV.
+#: The requests that drivers of granted devices take, by their letters. No terminal, socket, pipe or
+#: file system takes a letter that is here (Documentation/userspace-api/ioctl/ioctl-number.rst), so
+#: the requests do nothing except on a device. Which devices take them Landlock decides, by the
+#: right IOCTL_DEV.
 OF_DRIVERS: Final[dict[str, tuple[Alternative, ...]]] = {
     "dri": (
         (Masked(1, _TYPE, (0x3E00,)),),  # '>', sync_file: fences
@@ -598,9 +598,9 @@ OF_DRIVERS: Final[dict[str, tuple[Alternative, ...]]] = {
         (In(1, (0x3000_0001, 0x3000_0002)),),
     ),
 }
-#: Of these, what comes before a device or its driver keeps anything for a process: bits of the
-#: number, and their values. The zygote is asked about these alone (``notify``), since it takes
-#: 0.1 ms to answer, and programs ask a device thousands of times a second.
+#: The requests of each family that come before a device or its driver keeps anything for a process:
+#: a mask for the number, and the values under that mask. The gate (``notify``) stops only these,
+#: because an answer takes 0.1 ms, and programs make thousands of requests a second.
 BEGINS_USE: Final[dict[str, tuple[tuple[int, tuple[int, ...]], ...]]] = {
     # VERSION and GET_CAP, by which libdrm chooses a driver; MODE_CREATE_DUMB, which takes neither.
     "dri": ((0xFFFF, (0x6400, 0x640C, 0x64B2)),),

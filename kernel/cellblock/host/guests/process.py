@@ -245,7 +245,8 @@ class Lineage(Struct):
     ``sessions`` are the OS sessions that guests, forks and programs of the lineage began, each with
     the number of the user whose it is. The first user's number is ``number``, the lineage's own.
     The sessions are numbered as the zygote sees them; if it is in a pid ``namespace`` of its own,
-    the host's numbers differ. ``mounts`` names the mounts of the lineage, if they are x
+    the host's numbers differ. ``mounts`` names the mounts of the lineage, if they are its own.
+    ``uses_device`` are the guests that have used a device, by the zygote's pids.
     """
 
     number: int = 0
