@@ -16,11 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-<<<<<<< HEAD
-    dist docs frameworks lab lessons gpu bench bench-batch bench-fleet bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm mutants clean
-=======
-    dist docs frameworks lab lessons bench bench-work bench-fleet bench-limits scorecard fuzz storm mutants clean
->>>>>>> bench
+    dist docs frameworks lab lessons gpu bench bench-work bench-fleet bench-limits scorecard fuzz storm mutants clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -102,20 +98,12 @@ lessons: .venv/for-test ## Run the lessons in JupyterLab; pictures of them in ar
 dist: .venv/for-dist ## Build sdist and wheel into dist/, and check that they are reproducible and complete
 	@tools/dist
 
-<<<<<<< HEAD
 gpu: .venv/for-test ## Try cells on this machine's GPU; skipped where it has none
 	$(BIN)/python -m pytest tests/gpu
 
-bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools and over MCP, and mode safe in a loop
-	$(BIN)/python tests/bench/bench.py
-	$(BIN)/python tests/bench/tools.py
-	$(BIN)/python tests/bench/mcp_stdio.py
-	$(BIN)/python tests/bench/language.py
-=======
 bench: .venv/for-test ## Measure a round trip and a start against stock ipykernel, as ratios; the quick parts of bench-work
 	$(BIN)/python tests/bench/work.py round-trip
 	$(BIN)/python tests/bench/work.py start
->>>>>>> bench
 
 bench-work: .venv/for-test ## Measure what a user waits for; PART="cells --write" for one part, here with docs/performance.md
 	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check xeus-python

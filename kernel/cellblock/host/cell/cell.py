@@ -231,7 +231,7 @@ class CellRun:
     def _look(self, outcome: Outcome, exported: CellArtifacts | None = None) -> None:
         """Look for files that the user should hear of, if the views want that; then finish.
 
-        A thread looks, since a cell may keep a folder locked for as long as it likes (ADR 0026).
+        A thread looks, since a cell may keep a folder locked for as long as it likes (ADR 0003).
         """
         front = self._front
         request = self.request

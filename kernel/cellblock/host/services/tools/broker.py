@@ -449,7 +449,7 @@ class Broker:
         """Send an answer, but not before the guest has read the request that was sent before it.
 
         The host sees that a guest has not read a request by the unread bytes in its socket. An
-        answer among these bytes would be confused with the request (ADR 0026).
+        answer among these bytes would be confused with the request (ADR 0004).
         """
         if self._unsent or not self._requests.is_read():
             if not self._unsent:
