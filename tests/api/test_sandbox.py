@@ -314,7 +314,8 @@ def test_a_flood_of_questions_about_the_policy_is_answered_with_one_table(unsafe
         "body = msgspec.msgpack.encode({'type': 'show', 'what': 'policy'})\n"
         "os.write(3, (len(body).to_bytes(4, 'big') + body) * 500)"
     )
-    tables_shown = [one for one in r.outputs if one.kind == "display_data" and not one.ours]
+    displays = [one for one in r.outputs if one.kind == "display_data"]
+    tables_shown = [one for one in displays if not (one.ours or one.is_notice)]
     shown = [one.content["data"]["text/plain"] for one in tables_shown]
     assert len(made) <= 1
     assert len(shown) > 100
