@@ -216,7 +216,7 @@ def _empty(folder: str) -> None:
     It holds one descriptor, walking down by name and up by ``..``. Raises OSError if ``..`` is not
     the folder that it came from: then somebody moved the folder, and the walk could leave the tree.
     """
-    here = _open(folder, None)
+    here = open_folder(folder, None)
     device, _ = _identity(here)
     #: The folders above: the identity of each, the name that leads down, its other folders.
     above: list[tuple[tuple[int, int], str, list[str]]] = []
@@ -227,7 +227,7 @@ def _empty(folder: str) -> None:
             if folders:
                 name = folders.pop()
                 with contextlib.suppress(OSError):
-                    here = _open(name, before)
+                    here = open_folder(name, before)
                 if here != before and _identity(here)[0] != device:
                     os.close(here)
                     here = before
@@ -261,23 +261,32 @@ def _unlink_files(folder: int) -> list[str]:
 
 
 def open_folder(name: str, within: int | None) -> int:
-    """Return a descriptor of a folder, after making it readable for its owner if needed."""
+    """Return a descriptor of a folder, after giving its owner all rights in it if some are missing.
+
+    Without the right to search a folder its names can be listed, and nothing in it looked at.
+    """
     try:
-        return os.open(name, FOLDER, dir_fd=within)
+        fd = os.open(name, FOLDER, dir_fd=within)
     except PermissionError:
         with closing(os.open(name, _NAMED, dir_fd=within)) as named:
-            # By the descriptor's path: chmod by name would follow a link.
-            os.chmod(f"/proc/self/fd/{named}", stat.S_IRWXU)
-    return os.open(name, FOLDER, dir_fd=within)
-
-
-def _open(name: str, within: int | None) -> int:
-    """Return a descriptor of a folder, after giving its owner all rights, so it can be emptied."""
-    fd = open_folder(name, within)
-    if ~os.fstat(fd).st_mode & stat.S_IRWXU:
-        with contextlib.suppress(OSError):
-            os.fchmod(fd, stat.S_IRWXU)
+            give_rights(named)
+        return os.open(name, FOLDER, dir_fd=within)
+    with contextlib.suppress(OSError):
+        give_rights(fd)
     return fd
+
+
+def make_usable(path: str) -> None:
+    """Give the owner of a folder all rights in it if some are missing. Raises OSError."""
+    with closing(os.open(path, _NAMED)) as named:
+        give_rights(named)
+
+
+def give_rights(folder: int) -> None:
+    """Give the owner of an open folder all rights in it if some are missing. Raises OSError."""
+    if ~os.fstat(folder).st_mode & stat.S_IRWXU:
+        # By the descriptor's path: chmod by name would follow a link.
+        os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)
 
 
 def _identity(fd: int) -> tuple[int, int]:

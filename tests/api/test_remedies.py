@@ -114,7 +114,7 @@ def test_a_block_for_two_cells_is_one_and_policy_add_takes_it_for_a_file_that_is
     cell = "import shutil\nfor name in open('data/a.csv'): print(shutil)"
     card = refused(str(file), project, cell)
     assert card["allow"] == (
-        f"To allow it, add this to {file}, by cellblock policy add {file} 'LINES', and restart the "
+        f"To allow it, add this to your policy file {file}, by cellblock policy add {file} 'LINES', and restart the "
         "kernel."
     )
     assert card["write"] == [

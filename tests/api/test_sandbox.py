@@ -166,7 +166,7 @@ def test_a_cell_over_its_own_limit_is_stopped_and_variables_are_kept(sandbox):
         "stopped", "timeout", "0.3 s", "kept",
     )  # fmt: skip
     assert r.to_string().startswith(
-        "The cell was stopped: it ran longer than 0.3 s (timeout).\n"
+        "cellblock stopped this cell: it ran longer than 0.3 s (timeout).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
         "To raise it: run the cell with timeout=60, which the policy allows."
     )
@@ -369,6 +369,7 @@ def test_a_notice_of_the_hosts_is_no_part_of_what_a_cell_wrote_to_stderr():
     assert r.error_output == "[cellblock left out 7 bytes]\n"
     (notice,) = r.notices
     assert notice.startswith("[cellblock left out ")
+    assert notice not in [str(one) for one in r.displays]
     assert f"stderr:\n\\[cellblock left out 7 bytes]\n\n{notice}\n\n" in r.to_string()
 
 

@@ -57,7 +57,7 @@ REASONS = {
     "wider": "timeout: a notebook can't have more than the policy: 21 is more than 20",
     "torn": "metadata.cellblock.polcy: no such key Instead: Did you mean policy?",
     "huge": "metadata.cellblock: larger than 64 KiB Instead: A policy is a page of text.",
-    "time": "The cell was stopped: it ran longer than 1 s (timeout).",
+    "time": "cellblock stopped this cell: it ran longer than 1 s (timeout).",
 }
 
 

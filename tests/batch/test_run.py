@@ -74,8 +74,8 @@ METADATA = {
 REASONS = {
     "denied": "    cell 2: The cell was not run: 1 finding (policy mine).\n    line 1: import-not-allowed: socket ",
     "fails": "    cell 1: The cell failed: ZeroDivisionError: division by zero\n      line 1: 1 / 0\n",
-    "slow": "    cell 2: The cell was stopped: it ran longer than 1 s (timeout).\n    To raise it: --cell-timeout, up to 600: the policy's timeout.\n",
-    "dies": "    cell 2: The cell was stopped: ",
+    "slow": "    cell 2: cellblock stopped this cell: it ran longer than 1 s (timeout).\n    To raise it: --cell-timeout, up to 600: the policy's timeout.\n",
+    "dies": "    cell 2: cellblock lost this cell: ",
     "r": "    its language is R\n",
     "widen": "    metadata.cellblock.policy.timeout: a notebook can't have more than the policy: 1000000 is more than ",
     "torn": "    it is no JSON: Expecting value (line 1, column 12)\n",

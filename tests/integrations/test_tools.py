@@ -175,7 +175,7 @@ def test_langchain_tools_run_cells_and_hand_on_results():
 
 def test_a_model_may_give_a_cell_less_time_than_the_policy():
     endless, seen = {"code": "while True: pass", "timeout": 0.5}, []
-    stopped = "The cell was stopped: it ran longer than 0.5 s"
+    stopped = "cellblock stopped this cell: it ran longer than 0.5 s"
     with Sandbox("safe") as sandbox:
         run_cell, _ = sandbox_tools(sandbox)
         assert stopped in run_cell.invoke(endless)

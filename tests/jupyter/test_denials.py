@@ -53,7 +53,9 @@ def test_a_denial_says_what_to_put_into_its_own_policy(start, world):
         '  ops.read_file("a.csv") once it is allowed. If it is a name of your own, choose\n'
         "  another.\n"
         "\n"
-        + "\n".join(wrap(f"To allow it, add this to {file}, by {add}", indent="  "))
+        + "\n".join(
+            wrap(f"To allow it, add this to your policy file {file}, by {add}", indent="  ")
+        )
         + '\n    ops.read_file.roots = ["{project}"]'
         + '\n    add.read_deny_paths = ["@secrets"]'
     )
@@ -170,11 +172,11 @@ def test_a_cell_that_reads_a_name_that_a_refused_cell_sets_says_so_once(start, w
     why = f"is missing or old: cell {count}, which sets it, was not run]"
     _, published = kernel.run("x")
     assert reading.result(published) == "'before'"
-    assert reading.stream(published, "stderr") == f"[cellblock notes: x {why}\n"
-    assert reading.stream(kernel.run("x")[1], "stderr") == ""
+    assert reading.notices(published) == f"[cellblock notes: x {why}\n"
+    assert reading.notices(kernel.run("x")[1]) == ""
     reply, published = kernel.run("[y for _ in range(1)]")
     assert reply["ename"] == "NameError"
-    assert reading.stream(published, "stderr") == f"[cellblock notes: y {why}\n"
+    assert reading.notices(published) == f"[cellblock notes: y {why}\n"
     # A cell that sets a name makes it good.
     assert [reading.kinds(kernel.run(code)[1]) for code in ("z = 1", "z + 1")] == [
         [],

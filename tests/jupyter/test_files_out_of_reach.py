@@ -146,7 +146,7 @@ QUIET = (
 def notes(kernel, code, name="x"):
     """Return how much is said in lines below a cell, and what."""
     _, published = kernel.run(code.format(out=f"{kernel.out}/{name}"))
-    said = reading.stream(published, "stderr")
+    said = reading.notices(published)
     return said.count("[cellblock"), said
 
 
@@ -189,19 +189,19 @@ def test_a_file_that_seems_not_to_be_there_is_said_to_be_out_of_reach(kernel, qu
     (folder / "f.csv").touch()
     code = f"import os; from pathlib import Path; p = '{folder}/f.csv'; print({question})"
     _, published = kernel.run(code)
-    said = reading.stream(published, "stderr")
+    said = reading.notices(published)
     if reading.stream(published) == "True\n":  # Landlock: names can be seen
         assert said == ""
         return
     assert said.count("[cellblock notes") == 1
     assert f'add.filesystem_read_roots = ["{folder}/f.csv"]' in said
-    assert reading.stream(kernel.run(code.replace("f.csv", "g.csv"))[1], "stderr") == ""
+    assert reading.notices(kernel.run(code.replace("f.csv", "g.csv"))[1]) == ""
 
 
 def test_a_folder_that_cd_does_not_find_is_said_to_be_out_of_reach(kernel):
     folder = kernel.out.parent / "entered"
     folder.mkdir(exist_ok=True)
     _, published = kernel.run(f"%cd {folder}")
-    said, shown = reading.stream(published, "stderr"), reading.stream(published)
+    said, shown = reading.notices(published), reading.stream(published)
     kernel.run(f"%cd {kernel.world.work}")
     assert f'add.filesystem_read_roots = ["{folder}"]' in said or "No such file" not in shown

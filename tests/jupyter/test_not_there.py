@@ -44,7 +44,7 @@ def kernel(request):
 
 
 def said(kernel, code):
-    return reading.stream(kernel.run(code)[1], "stderr")
+    return reading.notices(kernel.run(code)[1])
 
 
 def test_what_a_policy_hides_is_said_with_what_to_write_and_once(kernel):
@@ -88,7 +88,7 @@ def test_what_is_denied_by_its_path_is_said_to_be_by_the_policy_or_what_narrowed
         assert reading.stream(kernel.run(listing)[1]) == "['x.csv']\n"
         kernel.run(f"%policy narrow add.read_deny_paths=['{folder}']")
     published = [one for code in (listing, search) for one in kernel.run(code)[1]]
-    line = reading.stream(published, "stderr")
+    line = reading.notices(published)
     assert reading.stream(published) == "[]\n[]\n"
     what = f"cells can't use a path that it denies ({path}, read_deny_paths)"
     assert f"{what}. Take {path} out of {place}, and restart" in line

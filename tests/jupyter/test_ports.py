@@ -80,7 +80,7 @@ def test_a_server_is_reached_by_whichever_address_it_listens_at(start, world, ho
     published = run(kernel, source)
     ((url, listens),) = shown_ports(kernel).values()
     assert listens
-    assert f"a server of yours is at {url}" in reading.stream(published, "stderr")
+    assert f"a server of yours is at {url}" in reading.notices(published)
     assert get(url) == (200, PAGE)
 
 

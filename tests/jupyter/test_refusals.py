@@ -1,5 +1,8 @@
 """What the OS layer refuses a cell that runs: a card, and reason and remedy in the message."""
 
+import re
+import shutil
+
 import pytest
 
 from support import machines, reading
@@ -67,6 +70,68 @@ def test_a_refusal_is_a_card_after_the_traceback_and_stands_in_the_message(unsaf
     # The command makes a file that extends the preset.
     lines = [line for line in shown["write"] if not line.startswith("extends")]
     assert all(line in reply["evalue"] for line in lines)
+
+
+URL = """import urllib.request
+def load(): return urllib.request.urlopen("https://example.org/x.csv")
+load()"""
+
+
+def test_a_card_stands_below_the_users_own_frames_and_tb_shows_all_of_them(start_shared):
+    kernel = start_shared("data", world=World())
+    kernel.own_world = True
+    reply, published = kernel.run(URL, allow_stdin=True)
+    shown = reading.traceback(published).splitlines()
+    assert [line for line in shown if line.startswith(("File ", "Cell "))] == [
+        f"Cell In[{reply['execution_count']}], line 3",
+        f"Cell In[{reply['execution_count']}], line 2, in load()",
+    ]
+    assert re.fullmatch(r"    \[\.\.\. \d+ frames of libraries: %tb shows all\]", shown[-3])
+    assert shown[-1].startswith("URLError: <urlopen error ")
+    assert reply["traceback"] == reading.of(published, "error")[0]["traceback"]
+    assert "urllib/request.py" in reading.traceback(kernel.run("%tb")[1])
+
+
+def test_an_error_that_the_policy_has_no_part_in_keeps_all_of_its_frames(start_shared):
+    kernel = start_shared("data", world=World())
+    kernel.own_world = True
+    _, published = kernel.run("import tarfile; tarfile.open('not there.tar')")
+    assert "tarfile.py" in reading.traceback(published)
+    assert "frames of libraries" not in reading.traceback(published)
+
+
+PROGRAMS = {
+    "!curl -sS https://example.org": ("ok", "example.org:443"),
+    "import subprocess; n = subprocess.run(['curl', '-sS', 'http://10.0.0.6:8000']).returncode": (
+        "ok",
+        "10.0.0.6:8000",
+    ),
+    "%%bash\ncurl -sS https://example.org": ("error", "example.org:443"),
+    "!curl -sS https://example.org || curl -sS http://example.com": ("ok", "example.org:443"),
+}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_a_program_that_fails_for_want_of_a_network_has_a_card_at_the_end(start_shared, code):
+    kernel = start_shared("data", world=World())
+    kernel.own_world = True
+    for _ in range(2):
+        reply, published = kernel.run(code)
+        (shown,) = reading.cards(published, "refusal")
+        assert (reply["status"], shown["asked"]) == PROGRAMS[code]
+        assert reading.kinds(published)[-1] == "display_data"
+        assert (shown["field"], shown["what"]) == ("network_access", "cells have no network")
+        assert f'"{shown["asked"]}"' in shown["write"][-1]
+
+
+@pytest.mark.parametrize(
+    "code", ["!exit 3", "!curl --version", "!grep https://example.org /dev/null"]
+)
+def test_a_program_that_uses_no_network_has_no_card(start_shared, code):
+    kernel = start_shared("data", world=World())
+    kernel.own_world = True
+    assert reading.kinds(kernel.run(code)[1]) in (["stream"], [])
 
 
 def test_what_seems_missing_is_said_to_be_out_of_reach_in_the_traceback_too(unsafe):

@@ -44,7 +44,7 @@ def file(home, policy):
 def check(home, asked, loaded, killed, ways):
     assert "ops.read_file" in asked[0]
     assert loaded.endswith("result:\n5")
-    assert killed.startswith("The cell was stopped: its interpreter crashed")
+    assert killed.startswith("cellblock lost this cell: its interpreter crashed")
     assert "Your variables are as they were before it." in " ".join(killed.split())
     assert [way.rpartition("\n")[2] for way in ways] == ["20", "3"]
     assert (home / "report.txt").read_text() == "3\n"

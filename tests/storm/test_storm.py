@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kill_storm import Size, Storm
 
 from cellblock.host.snapshots.memory import FRESH
-from support import machines
+from support import machines, reading
 from support.guest_processes import guests_and_copies
 from support.kernels import argv_changed
 
@@ -87,7 +87,7 @@ def test_under_memory_pressure_nothing_is_lost_unless_it_was_said_before(world, 
     notice = (
         "[cellblock takes no snapshot: memory is short. A killed cell may cost its variables]\n"
     )
-    assert notice in [m["content"].get("text") for _, m in kernel.log]
+    assert notice in reading.notices([m for channel, m in kernel.log if channel == "iopub"])
     os.kill(guests_and_copies(kernel.zygote())[0][-1], signal.SIGKILL)
     kernel.until(lambda m: "Your variables are gone" in str(m["content"]))
     kernel.log.clear()

@@ -103,11 +103,11 @@ CLAIMS = {
     },
     "limits": {
         "hangs": (
-            "The cell was stopped: it ran longer than 1 s (timeout).\n"
+            "cellblock stopped this cell: it ran longer than 1 s (timeout).\n"
             "It was interrupted: your variables are there, with what it did until then.\n…"
         ),
         "killed": (
-            "The cell was stopped: it ran longer than 1 s (timeout).\n"
+            "cellblock stopped this cell: it ran longer than 1 s (timeout).\n"
             "Your variables are as they were before it.\nTo raise it, …CellStopped: …"
         ),
         "restored": "([3.1, 4.1, 5.9, 2.6], 3.925)",
@@ -185,7 +185,7 @@ CLAIMS = {
         "code": "…PolicyDenied: 1 finding: not-a-template …",
     },
     "tools": {
-        "listed": "5 tools of the operator's\n  python_version()\n…async latest(…publish(…",
+        "listed": "5 tools of the policy's\n  python_version()\n…async latest(…publish(…",
         "called": "Python 3.…, and …% of the disk is free\n",
         "own": (
             "[{'day': '2026-06-03', 'degrees': 49.1},\n {'day': '2026-06-04', 'degrees': 53.6}]"

@@ -56,6 +56,16 @@ def stream(published, name="stdout"):
     return "".join(c["text"] for c in of(published, "stream") if c["name"] == name)
 
 
+def notices(published):
+    """Return the lines that the host added, each with its end."""
+    said = [
+        m["content"]["data"]["text/plain"]
+        for m in published
+        if m["msg_type"] == "display_data" and m["metadata"] == {"cellblock": "notice"}
+    ]
+    return "".join(f"{line}\n" for line in said)
+
+
 def result(published):
     """Return the plain text of a cell's result, or None."""
     found = of(published, "execute_result")

@@ -170,6 +170,51 @@ def test_validate_names_each_file_and_fails_if_one_is_wrong(run, tmp_path):
     assert run("policy", "validate", "good.toml")[0] == 0
 
 
+def test_validate_doctor_and_install_refuse_a_root_that_kernels_refuse(run, tmp_path):
+    (tmp_path / "home/.ssh").mkdir()
+    (tmp_path / "keys.toml").write_text('add.filesystem_read_roots = ["~/.ssh"]')
+    why = (
+        "keys.toml: filesystem_read_roots: this root lies in a place that is never readable "
+        f"(got '{tmp_path}/home/.ssh'). "
+    )
+    status, out, err = run("policy", "validate", "keys.toml")
+    assert (status, out) == (1, "")
+    assert err.startswith(f"cellblock: {why}")
+    here = f"In a kernel that starts in this folder no cell would run: {why}"
+    status, _, err = run("doctor", "--policy", "keys.toml")
+    assert status == 1
+    assert err.startswith(f"cellblock: {here}")
+    assert here in run("install", "--policy", "keys.toml", "--user")[1]
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_flags_in_help_look_like_flags(run, name):
+    command = load_command(name)
+    groups = [[name], *([name, each] for each in getattr(command, "commands", {}))]
+    for words in groups:
+        assert "<bool>" not in run(*words, "--help")[1]
+    assert "<bool>" not in run("--help")[1]
+
+
+def test_install_says_who_finds_the_kernel(run, tmp_path, monkeypatch):
+    own = tmp_path / "environment"
+    monkeypatch.setattr(sys, "prefix", str(own))
+    for arguments, env, folder, whom in (
+        (["--user"], "1", tmp_path / "jupyter_data_dir", "for this user in every environment"),
+        (["--sys-prefix"], "1", own / "share/jupyter", "for this Python environment"),
+        (["--as", "python3"], "1", own / "share/jupyter", "for this Python environment"),
+        (["--as", "python3"], "0", tmp_path / "jupyter_data_dir", "for this user in every"),
+        (["--prefix", str(tmp_path / "p")], "1", tmp_path / "p/share/jupyter", ""),
+    ):
+        monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", env)
+        said = run("install", *arguments)[1].splitlines()[0]
+        name = "python3" if "--as" in arguments else "cellblock-safe"
+        where = f"Installed kernel {name} in {folder}/kernels/{name}"
+        assert said.startswith(f"{where}, {whom}" if whom else where)
+        assert whom or said == where
+
+
 def test_install_says_what_would_keep_each_cell_from_running_here(run, tmp_path):
     (tmp_path / "team.toml").write_text(
         'artifact_export_paths = ["work/plots/*.png"]\n'

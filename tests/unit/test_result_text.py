@@ -225,7 +225,7 @@ def test_an_error_has_those_that_it_was_raised_from(how, said):
 
 
 def test_a_stop_says_what_became_of_the_variables_and_a_cell_that_shows_nothing_says_so():
-    said = "The cell was stopped: it ran longer than 5 s (timeout).\nYour variables are as before."
+    said = "cellblock stopped this cell: it ran longer than 5 s (timeout).\nYour variables are as before."
     stop = Stop("timeout", "5 s", "restored", said)
     assert Result(status="stopped", stop=stop).to_string() == said
 

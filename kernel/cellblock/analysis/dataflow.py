@@ -6,7 +6,7 @@ name that a function reads counts as read where the function is defined.
 
 `RepeatableCells` judges whether a cell gives the same result when it is run again. A lost session
 is restored from its last copy, and the cells after that are run again in it, without showing their
-output (ADR 0148). That is right for a cell whose result only depends on the variables before it,
+output (ADR 0027). That is right for a cell whose result only depends on the variables before it,
 and wrong for one that asks for something that differs the next time. Use of files, processes,
 threads and the operating system's random numbers is observed while a cell runs
 (``guest.audit_hook``). Clocks and addresses of objects can't be, so the words of the cell's source

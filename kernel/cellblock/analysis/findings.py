@@ -40,6 +40,10 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+#: What to do instead of a change that would allow more.
+ONLY_THE_POLICY: Final = "Only the policy of the kernel can allow more."
+
+
 # --- the rules: one id each, the same in findings, docs/rules.md, tests and the audit log ---------
 
 
@@ -130,7 +134,7 @@ _TABLE = (
         "policy-only-narrows",
         "A change that would allow more",
         "would allow more than the policy does",
-        "Only the operator can allow more, in the policy of the kernel.",
+        ONLY_THE_POLICY,
     ),
     Rule(
         "relative-import",

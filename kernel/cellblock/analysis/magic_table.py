@@ -190,7 +190,7 @@ MAGICS: Final = {
     "time": Magic("times code", code_line=True, code_body=True),
     "timeit": Magic("times code", code_line=True, code_body=True),
     "tools": Magic(
-        "the operator's functions",
+        "the policy's functions",
         view="bare",
         shown="List the host tools that cells may call, with their signatures.",
     ),

@@ -973,7 +973,7 @@ def _of_fields(result: Result) -> Iterator[_Shown]:
 
 def _of_cell(outputs: Iterable[Output]) -> list[Output]:
     """Return outputs without cellblock's own cards and notices, and without late output."""
-    return [one for one in outputs if not (one.ours or one.late or _is_notice(one))]
+    return [one for one in outputs if not (one.ours or one.late or one.is_notice)]
 
 
 def _in_order(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
@@ -1227,7 +1227,7 @@ def result_of(
         output=_stream_text(shown, "stdout"),
         error_output=_stream_text(shown, "stderr"),
         late_output="".join(one.content["text"] for one in late),
-        notices=tuple(map(_notice, filter(_is_notice, outputs))),
+        notices=tuple(_notice(one) for one in outputs if one.is_notice),
         result=str(rich) if rich is not None else None,
         value=_value(outcome) if status == "ok" and outcome is not None else None,
         rich_result=rich,
@@ -1314,7 +1314,7 @@ def _logged_parts(result: Result, limit: int) -> Iterator[_LazyPart]:
     for output in result.outputs:
         if output.late:
             continue
-        if _is_notice(output):  # a display, so that it is not joined to the cell's own stream
+        if output.is_notice:  # it is not part of the cell's own stream
             bundle = {"data": {_PLAIN: _notice(output)}, "metadata": {}}
             outputs.append(Output("display_data", bundle, output.metadata))
         elif not output.ours or OUTCOME_JSON in output.content["data"]:
@@ -1402,12 +1402,8 @@ def _gaps(outputs: Iterable[Output]) -> frozenset[str]:
     return frozenset(line for line in lines if line.startswith(Heading.NOTICE))
 
 
-def _is_notice(output: Output) -> bool:
-    return output.by_host and output.kind == "stream"
-
-
 def _notice(output: Output) -> str:
-    return visible(plain(output.content["text"]).strip())
+    return visible(plain(output.content["data"][_PLAIN]))
 
 
 def _stream_text(shown: Sequence[Mapping[str, Any]], name: str) -> str:

@@ -48,7 +48,7 @@ from cellblock.api.session_file import (
     SessionFile,
     SessionWriter,
 )
-from cellblock.descriptors import closing, remove_tree
+from cellblock.descriptors import closing, give_rights, remove_tree
 from cellblock.errors import ChangesError, ExchangeError, GuestError, PolicyError
 from cellblock.host.cell import output_log
 from cellblock.host.cell.output_log import OutputLog
@@ -1623,6 +1623,7 @@ def _make_within(above: int, name: str) -> ForksFolder:
     cancelled meanwhile.
     """
     with closing(above):
+        give_rights(above)  # cells may have taken away rights in it
         os.mkdir(name, mode=0o700, dir_fd=above)
         status = os.stat(name, dir_fd=above, follow_symlinks=False)
     return ForksFolder(name, status.st_dev, status.st_ino)

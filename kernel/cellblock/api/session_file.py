@@ -5,7 +5,7 @@ the value of variable N as it is sent between host and guest (``wire.arrays``): 
 ``messages.Value``. A guest encoded it, and a guest decodes it, under its locks. The host never
 makes a Python value of it. That is why a file from anybody can be loaded; the host bounds what it
 reads itself. Nothing in the zip is compressed, so that reading it takes no more memory than the
-file has bytes (ADR 0160).
+file has bytes (ADR 0035).
 """
 
 from __future__ import annotations

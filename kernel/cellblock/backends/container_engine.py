@@ -238,7 +238,7 @@ class MissingImageError(EngineError):
 #
 # The image is empty, and made here without pulling anything. Everything that a guest sees is
 # mounted from this machine, including the interpreter. An image is needed only because engines
-# start nothing without one (ADR 0121). It is loaded as an archive that every engine reads
+# start nothing without one (ADR 0017). It is loaded as an archive that every engine reads
 # (``docker save``: manifest.json, a configuration, layers by digest).
 
 #: The image that ``cellblock image build`` makes, which is used if a policy names none.

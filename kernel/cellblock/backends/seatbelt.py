@@ -6,7 +6,7 @@ subprocess_execution is. Zygote and guests are under one profile. The profile al
 template (``seatbelt.sb``) or the policy allows. Denied paths come after all grants. A path that the
 profile's language can't express is refused, never left out.
 Gaps: guests can fork, because the zygote must. Nothing here limits memory, files or processor time.
-sandbox-exec is deprecated, and its language is undocumented (ADR 0091). Nothing is ever verified:
+sandbox-exec is deprecated, and its language is undocumented (ADR 0018). Nothing is ever verified:
 all claims rest on the profile, and no guest has been tried under it.
 
 The language, SBPL, is a small Scheme. A path in it must be quoted, or it would be code. The grammar

@@ -25,6 +25,7 @@ from cellblock.cli.common import (
     AllowUnsafe,
     AsJson,
     PolicyOption,
+    complain,
     complain_of,
     load_policy,
     print_json,
@@ -97,7 +98,7 @@ def install(
     rest: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
     rest |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
     installed, folder = specs.install(policy, display_name=display_name, **rest)
-    say(f"Installed kernel {installed} in {folder}")
+    say(f"Installed kernel {installed} in {folder}{_for_whom(below)}")
     first = specs.find(installed)
     if first is not None and Path(first.resource_dir) != folder:
         say(f"Jupyter finds another {installed} first: {_named(first)}")
@@ -106,9 +107,8 @@ def install(
         say_rich(*verdict(doctor_report(loaded, run_probes), loaded.name), soft_wrap=True)
     except BackendError as failure:
         say(f"It runs nothing here: {failure}")
-    prepared = prepare(policy, specs.named(policy))
-    if isinstance(prepared, PolicyError):
-        say(f"In a kernel that starts in this folder no cell would run: {prepared}")
+    if (refused := prepare(policy, specs.named(policy))) is not None:
+        say(_no_cell_runs(refused))
 
 
 @app.command()
@@ -164,13 +164,16 @@ def doctor(
     failed = False
     for spec in named:
         try:
-            report = _examine(spec, every=every, shows=not as_json)
+            report, refused = _examine(spec, every=every, shows=not as_json)
         except CellblockError as failure:
             if policy is not None and isinstance(failure, PolicyError):
                 raise
             complain_of(failure)
             failed = True
         else:
+            if refused is not None:
+                complain(_no_cell_runs(refused))
+                failed = True
             reports.append(msgspec.to_builtins(report))
             contradicted = any(gap.contradicted for gap in report.gaps)
             untried = bool(report.probes and report.unproved)
@@ -180,16 +183,31 @@ def doctor(
     raise typer.Exit(code=int(failed))
 
 
-def _examine(spec: str, *, every: bool, shows: bool) -> DoctorReport:
-    """Return the report on one policy, and print it if ``shows``; prepare starts under it."""
+def _for_whom(below: Path | None) -> str:
+    """Return who finds a kernel that was installed below a prefix, None for the user's own."""
+    if below is None:
+        return ", for this user in every environment (--sys-prefix: for this one alone)"
+    if specs.is_this_environment(below):
+        return ", for this Python environment (--user: for this user in every one)"
+    return ""
+
+
+def _no_cell_runs(refused: PolicyError) -> str:
+    return f"In a kernel that starts in this folder no cell would run: {refused}"
+
+
+def _examine(spec: str, *, every: bool, shows: bool) -> tuple[DoctorReport, PolicyError | None]:
+    """Return the report on one policy, and print it if ``shows``; prepare starts under it.
+
+    Return also the error why no cell would run in a kernel that starts here.
+    """
     loaded = load_policy(spec)
     report = doctor_report(loaded, run_probes)
     if shows:
         say_rich(*verdict(report, loaded.name), soft_wrap=True)
         if every:
             _print_all(report)
-    prepare(spec, specs.named(spec))
-    return report
+    return report, prepare(spec, specs.named(spec))
 
 
 def verdict(report: DoctorReport, policy_name: str) -> list[str]:

@@ -57,6 +57,10 @@ def group(name: str) -> typer.Typer:
 class LazyGroup(TyperGroup):
     """A group that knows only the names and helps of its commands, until one of them is given."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        show_flags(self)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that ``args`` begin with, after importing its module."""
         name, command, rest = super().resolve_command(ctx, args)
@@ -67,7 +71,18 @@ def load_command(name: str) -> Any:
     """Return a command from its module: the module's ``app``, or the app's command of this name."""
     app = importlib.import_module(f"cellblock.cli.{MODULES.get(name, name)}").app
     command = typer.main.get_command(app)
-    return getattr(command, "commands", {}).get(name, command)
+    command = getattr(command, "commands", {}).get(name, command)
+    for each in (command, *getattr(command, "commands", {}).values()):
+        show_flags(each)
+    return command
+
+
+def show_flags(command: Any) -> None:
+    """Have a command's help show flags without a value, and not as ``--all <bool>``."""
+    own = command.get_help_option(typer.Context(command))
+    for option in (*command.params, own):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
 
 
 app: Final = typer.Typer(

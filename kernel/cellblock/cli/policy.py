@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from cellblock.cli.common import AsJson, complain_of, load_policy, print_json, say, say_rich
 from cellblock.cli.main import group
 from cellblock.errors import CellblockError
+from cellblock.jupyter.preparation import judge
 from cellblock.policy.difference import Difference, Direction, differences
 from cellblock.policy.edit import add_lines
 from cellblock.policy.model import flat_fields
@@ -48,6 +49,9 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
     for file in files:
         try:
             policy = load_policy(file)
+            # What a kernel says when it begins, too.
+            if (refused := judge(file)) is not None:
+                raise refused
         except CellblockError as failure:
             complain_of(failure)
             wrong += 1

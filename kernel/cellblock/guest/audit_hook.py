@@ -12,7 +12,7 @@ ends, since an exception could be caught.
 
 *The noting hook* (``Effects``) notes what a cell did or read that would happen twice, or come out
 otherwise, if the cell ran again. After a kill, the host restores a session by a copy and runs the
-later cells again, if they had no such effects (``analysis.dataflow``, ADR 0148). A cell can hide
+later cells again, if they had no such effects (``analysis.dataflow``, ADR 0027). A cell can hide
 its effects; it then spoils only its own session.
 """
 

@@ -1,10 +1,12 @@
-"""Paths on the command line of a failed program, which the policy may have kept from it.
+"""Paths and hosts on the command line of a failed program, which the policy may have kept from it.
 
 A cell sees no exception if ``!cat /data/x`` fails, only a status. The program's text is not read,
 as it could be anybody's. So the guest looks at the command line: if the cell itself started the
 program, each path that can't be used here is sent as ``NotThere``, once, and the host decides
 whether the policy is the reason. A shell gives the status of the last program of a pipeline only,
 so the paths of a pipeline are looked at in any case.
+
+If the program uses a network, the address that it was given is sent too, each time.
 
 ``setup`` calls ``watch`` once, where there is no language layer.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import shlex
@@ -47,6 +50,24 @@ _PIPE: Final = re.compile(r"(?<!\|)\|(?!\|)")
 #: A path within code on the command line, as in ``python -c "open('/data/x')"``.
 _QUOTED: Final = re.compile(r"""['"]([/~][^'"\s]*)['"]""")
 _MAGIC: Final = re.compile(r"[*?\[]")
+#: Programs that do nothing without a network.
+_NETWORK_PROGRAMS: Final = frozenset(
+    ("curl", "dig", "ftp", "host", "nc", "nslookup", "ping", "sftp", "ssh", "telnet", "wget")
+)
+#: Commands of git that need a network.
+_GIT_COMMANDS: Final = frozenset(("clone", "fetch", "ls-remote", "pull", "push"))
+#: Programs that take an address for a text, and return a status if they don't find the text.
+_COMPARE: Final = frozenset(
+    ("[", "awk", "cmp", "diff", "egrep", "expr", "fgrep", "grep", "jq", "rg", "sed", "test")
+)
+_URL: Final = re.compile(
+    r"\b([a-z][a-z0-9+.-]*)://(?:[^/@\s]*@)?(\[[0-9a-f:]+\]|[^/:?#\s\[\]]+)(?::(\d+))?",
+    re.IGNORECASE,
+)
+#: A host that is reached by ssh, as scp and git write it.
+_BY_SSH: Final = re.compile(r"[\w.-]+@([\w.-]+)(?::\D.*)?\Z")
+#: By the scheme of a URL: the port, if the URL names none.
+_PORTS: Final = {"ftp": 21, "git": 9418, "http": 80, "https": 443, "postgresql": 5432, "ssh": 22}
 #: Files of the frames between a cell and the program: those by which ``!`` and ``subprocess`` start
 #: it.
 _STARTERS: Final = re.compile(r"/(?:IPython/.*|cellblock/guest/\w+|subprocess|os)\.py\Z")
@@ -93,9 +114,10 @@ def _is_pipeline(command: Any) -> bool:
 
 
 def _reports(tell: Tell) -> Callable[..., None]:
-    """Return the function that sends the paths of a failed command."""
+    """Return the function that sends the paths and addresses of a failed command."""
     sent = set[str]()
     guest = os.getpid()
+    addresses_left = itertools.count(_MOST, -1)
 
     def report(command: Any, *, from_cell: bool = False) -> None:
         with contextlib.suppress(Exception):  # the command is a cell's object, and may raise
@@ -106,6 +128,9 @@ def _reports(tell: Tell) -> Callable[..., None]:
                 for message in islice(_unusable(command, sent), _FEW):
                     sent.add(message.name)
                     tell(message)
+                for address in dict.fromkeys(islice(_addresses(command), _FEW)):
+                    if next(addresses_left) > 0:
+                        tell(messages.NotThere(kind="address", name=encodable(address)[:_LONGEST]))
 
     return report
 
@@ -126,6 +151,46 @@ def _unusable(command: Any, sent: set[str]) -> Iterator[messages.NotThere]:
             )
 
 
+def _addresses(command: Any) -> Iterator[str]:
+    """Yield the address that each program of a command was given, or empty if not known."""
+    for program, *words in _programs(command):
+        name = os.path.basename(program)
+        is_local_git = name == "git" and _GIT_COMMANDS.isdisjoint(words[:_FEW])
+        if name in _COMPARE or is_local_git:
+            continue
+        addresses = [address for word in words if (address := _address_in(word))]
+        yield from addresses or [""] * (name == "git" or name in _NETWORK_PROGRAMS)
+
+
+def _address_in(word: str) -> str:
+    """Return the host and port that a word names, or empty if either is missing."""
+    if url := _URL.search(word):
+        port = url[3] or _PORTS.get(url[1].lower())
+        return f"{url[2]}:{port}" if port else ""
+    match = _BY_SSH.match(word)
+    return f"{match[1]}:22" if match else ""
+
+
+def _programs(command: Any) -> Iterator[list[str]]:
+    """Yield the words of each program that a command starts, as far as the guest can tell."""
+    if not isinstance(command, str | bytes | os.PathLike):
+        arguments = [os.fsdecode(argument) for argument in command[:_MOST_WORDS]]
+        # If a shell was started by name, its command is one word.
+        scripts = [argument for argument in arguments[1:] if any(map(str.isspace, argument))]
+        yield [argument for argument in arguments if argument not in scripts]
+        for script in scripts:
+            yield from _programs(script)
+        return
+    for line in os.fsdecode(command)[:_LONGEST_COMMAND].splitlines():
+        words = list[str]()
+        for token in (*_tokens(line), ";"):
+            if token.strip(";|&()"):
+                words += [token] if words or "=" not in token else []
+            elif words:
+                yield words
+                words = []
+
+
 def _words(command: Any) -> Iterator[tuple[str, bool]]:
     """Yield each word of a command that may be a path, and whether the program would write it."""
     if isinstance(command, str | bytes | os.PathLike):
@@ -142,13 +207,18 @@ def _words(command: Any) -> Iterator[tuple[str, bool]]:
 def _words_of_script(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the same for the text of a shell script."""
     for line in text[:_LONGEST_COMMAND].splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        try:
-            tokens = list(lexer)
-        except ValueError:  # a quotation that goes on in the next line
-            tokens = line.split()
-        yield from _words_of_line(tokens[:_MOST_WORDS])
+        yield from _words_of_line(_tokens(line))
+
+
+def _tokens(line: str) -> list[str]:
+    """Return the tokens of a line of a shell script."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        tokens = list(lexer)
+    except ValueError:  # a quotation that goes on in the next line
+        tokens = line.split()
+    return tokens[:_MOST_WORDS]
 
 
 def _words_of_line(tokens: Iterable[str]) -> Iterator[tuple[str, bool]]:

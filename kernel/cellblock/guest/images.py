@@ -1,6 +1,6 @@
 """Makes pictures smaller for language models, whose clients refuse large ones.
 
-Done in the guest, which made the picture and is confined. The host decodes no picture (ADR 0156).
+Done in the guest, which made the picture and is confined. The host decodes no picture (ADR 0035).
 """
 
 from __future__ import annotations

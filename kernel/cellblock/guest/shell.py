@@ -15,6 +15,7 @@ import __future__ as futures
 
 import ast
 import builtins
+import contextlib
 import fnmatch
 import os
 import re
@@ -88,6 +89,7 @@ from cellblock.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextvars import Token
+    from types import TracebackType
 
     from IPython.core.interactiveshell import ExecutionResult
 
@@ -346,7 +348,7 @@ class GuestShell(InteractiveShell):
         # that an error came from.
         self._shown_errors: dict[int, _ShownError] = {}
         self._result_errors: dict[int, messages.Error] = {}
-        self._failed_calls: dict[int, tuple[BaseException, messages.FailedCall]] = {}
+        self._failed_calls: dict[int, tuple[BaseException, messages.FailedCall, list[str]]] = {}
         super().init_payload()
         manager: Any = Payloads(parent=self)
         self.configurables[-1] = self.payload_manager = manager
@@ -471,15 +473,17 @@ class GuestShell(InteractiveShell):
         instead of showing, and MemoryError, as there may be no memory for IPython's format.
         """
         self._refill()
+        last = getattr(sys, "last_value", None)
         try:
             kind, error, _ = self._get_exc_info(exc_tuple)
         except ValueError:
             super().showtraceback()
             return
         self.on_error(error)
+        is_again = error is last  # as for %tb
         call = tracebacks.failed_call(error)
         if call is not None:
-            self._failed_calls[current_subshell.get()] = error, call
+            self._failed_calls[current_subshell.get()] = error, call, []
         tracebacks.trim(error)
         traceback = error.__traceback__
         if traceback is not None and traceback.tb_frame.f_code is _RUN_CODE:
@@ -488,6 +492,8 @@ class GuestShell(InteractiveShell):
             self._showtraceback(kind, error, tracebacks.by_python(error, traceback))
             return
         tracebacks.prepare(self, error)
+        if call is not None and not (exception_only or is_again):
+            self._failed_calls[current_subshell.get()] = error, call, self._fold(error, traceback)
         super().showtraceback(
             (kind, error, traceback),
             filename,
@@ -495,6 +501,26 @@ class GuestShell(InteractiveShell):
             exception_only,
             running_compiled_code,
         )
+
+    def _fold(self, error: BaseException, tb: TracebackType | None) -> list[str]:
+        """Return the lines of a traceback without frames of libraries, or none if it has none.
+
+        Also none if the error makes its own lines.
+        """
+        shown: Any = self.InteractiveTB
+        if shown.mode == "Minimal" or hasattr(error, "_render_traceback_"):
+            return []
+        with contextlib.suppress(Exception), tracebacks.folded(error, tb) as (own, left_out):
+            if left_out:
+                lines = shown.structured_traceback(type(error), error, own, tb_offset=0)
+                frames = (
+                    "1 frame of a library" if left_out == 1 else f"{left_out:,} frames of libraries"
+                )
+                # Cells of mode safe have no %tb.
+                whole = "" if type(self).rules.language else ": %tb shows all"
+                line = f"    [... {frames}{whole}]\n"
+                return tracebacks.with_left_out(lines, type(error).__name__, line)
+        return []
 
     def debugger(self, force: bool = False) -> None:  # noqa: FBT002 - IPython's signature
         """Start the debugger, unless what a user types there would need approval."""
@@ -512,7 +538,7 @@ class GuestShell(InteractiveShell):
         """Send an error to the front end, and keep it for the reply."""
         hook: Any = self.displayhook
         subshell = current_subshell.get()
-        failed, call = self._failed_calls.pop(subshell, (None, None))
+        failed, call, folded = self._failed_calls.pop(subshell, (None, None, []))
         name = encodable(etype.__name__)
         try:
             lines = [encodable(str(line)) for line in stb]
@@ -523,6 +549,7 @@ class GuestShell(InteractiveShell):
             evalue=encodable(tracebacks.describe(evalue)),
             traceback=lines,
             failed_call=call if failed is evalue else None,
+            folded=[encodable(line) for line in folded] if failed is evalue else [],
             of_display=is_formatting.get(),
         )
         hook.out.send(error)  # not through ``display_pub``, which %%capture replaces

@@ -187,7 +187,7 @@ def _restore(file: OpenFile, is_late: Event) -> bool:
 # A waiting copy must not have files and pipes open. A file that a cell closes would stay locked,
 # and could not be executed ("Text file busy"), and a reader of a pipe would wait for the end of its
 # data. So a copy *puts them aside*: it keeps O_PATH descriptors only (open(2)), and opens the files
-# again when it takes over (ADR 0178). A fork of a sandbox does so, too, and then has offsets of its
+# again when it takes over (ADR 0029). A fork of a sandbox does so, too, and then has offsets of its
 # own. Folders are included: through one that is open, a fork could list what it may not open.
 
 #: Descriptors that are looked at if the policy has no lower limit.

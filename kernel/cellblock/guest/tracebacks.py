@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import inspect
+import itertools
 import linecache
 import math
 import mmap
@@ -26,7 +27,7 @@ from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from cellblock.guest.audit_hook import effects
+from cellblock.guest.audit_hook import effects, roots
 from cellblock.guest.output import encodable
 from cellblock.wire.messages import FailedCall
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 #: Frames of these files are the kernel's own.
 OWN = str(Path(__file__).resolve().parents[1]) + "/"
 _LONGEST_CHAIN = 32
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 #: "Unable to allocate 76.3 MiB for an array" (numpy), "malloc of size 1048576 failed" (Arrow).
 _SIZE = re.compile(r"\b(?:allocate|size) (\d{1,15}(?:\.\d{1,3})?)(?: ([KMGTP]iB|bytes)\b)?")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -61,17 +63,91 @@ def trim(error: BaseException) -> BaseException:
 
 
 def _without_own_frames(tb: TracebackType | None) -> TracebackType | None:
-    kept = []
+    return _joined(
+        [link for link in _links(tb) if not link.tb_frame.f_code.co_filename.startswith(OWN)]
+    )
+
+
+def _links(tb: TracebackType | None) -> list[TracebackType]:
+    links = []
     while tb is not None:
-        if not tb.tb_frame.f_code.co_filename.startswith(OWN):
-            kept.append(tb)
+        links.append(tb)
         tb = tb.tb_next
+    return links
+
+
+def _joined(links: list[TracebackType]) -> TracebackType | None:
     result: TracebackType | None = None
-    for link in reversed(kept):
+    for link in reversed(links):
         # An interrupt may arrive at an instruction that has no line.
         line = link.tb_lineno or link.tb_frame.f_code.co_firstlineno
         result = TracebackType(result, link.tb_frame, link.tb_lasti, line)
     return result
+
+
+@contextlib.contextmanager
+def folded(
+    error: BaseException, tb: TracebackType | None
+) -> Iterator[tuple[TracebackType | None, int]]:
+    """Leave the frames of libraries out of ``error`` and the errors it was raised from, meanwhile.
+
+    ``tb`` is where the frames of ``error`` begin. Yields the traceback that is left of it, and the
+    number of frames that were left out. An earlier error without a frame of the user's own is left
+    out itself. All errors get their frames back at the end.
+    """
+    errors = list(_shown(error))
+    before = [
+        (link, link.__traceback__, link.__cause__, link.__context__, link.__suppress_context__)
+        for link in errors
+    ]
+    try:
+        own, left_out = _without_libraries(tb)
+        kept = [error]
+        for link in errors[1:]:
+            link.__traceback__, more = _without_libraries(link.__traceback__)
+            left_out += more
+            if link.__traceback__ is not None:
+                kept.append(link)
+        for link, earlier in itertools.zip_longest(kept, kept[1:]):
+            if link.__cause__ is not None:
+                link.__cause__ = earlier
+            link.__context__ = earlier
+        yield own, left_out
+    finally:
+        for link, frames, cause, context, suppresses in before:
+            link.__traceback__ = frames
+            link.__cause__ = cause
+            link.__context__ = context
+            link.__suppress_context__ = suppresses
+
+
+def _shown(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors of ``chain`` that a traceback shows: none behind ``from None``."""
+    for link in chain(error):
+        yield link
+        if link.__cause__ is None and link.__suppress_context__:
+            return
+
+
+def _without_libraries(tb: TracebackType | None) -> tuple[TracebackType | None, int]:
+    """Return a traceback without the frames of libraries, and their number."""
+    libraries = (*roots(), "<frozen ")
+    links = _links(tb)
+    own = [link for link in links if not link.tb_frame.f_code.co_filename.startswith(libraries)]
+    return _joined(own), len(links) - len(own)
+
+
+def with_left_out(lines: list[str], name: str, line: str) -> list[str]:
+    """Return a traceback's lines with ``line`` above the error's message.
+
+    ``line`` says what is left out. ``name`` is the name of the error's type, with which the message
+    begins.
+    """
+    begins = (
+        at for at in reversed(range(len(lines))) if _COLOURS.sub("", lines[at]).startswith(name)
+    )
+    at = next(begins, len(lines))
+    return [*lines[:at], line, *lines[at:]]
 
 
 def is_pythons(error: BaseException) -> bool:

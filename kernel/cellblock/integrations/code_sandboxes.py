@@ -260,6 +260,8 @@ class _Run:
             content = output.content
             if output.kind == "stream":
                 yield from messages.of(content["text"], error=content["name"] == "stderr")
+            elif output.is_notice:
+                yield from messages.of(f"{content['data']['text/plain']}\n", error=True)
             elif output.kind in ("display_data", "execute_result") and not output.ours:
                 main = output.kind == "execute_result"
                 yield Result(data=dict(content["data"]), is_main_result=main)

@@ -27,6 +27,6 @@ Beside a kernel:
 - ``install`` and ``only``: kernelspecs. ``preparation``: makes what kernels' starts find made.
   ``proving``: runs the probes under a policy.
 
-May import ``host`` and below. ADR 0122 says why only the kernelspecs use jupyter_client, and
+May import ``host`` and below. ADR 0001 says why only the kernelspecs use jupyter_client, and
 nothing ipykernel.
 """

@@ -4,7 +4,7 @@ In order:
 
 - ``read_connection`` and ``bind``: the connection file and its sockets
 - ``IopubQueue``: counts the bytes that front ends have not read yet
-- ``Backpressure``: makes the guest wait while these are too many (ADR 0075)
+- ``Backpressure``: makes the guest wait while these are too many (ADR 0040)
 - ``CaptureEchoes``: delays a cell's reply where nbclient would lose it
 - ``Channels``: receives requests, sends replies and publications
 """
@@ -221,7 +221,7 @@ class IopubQueue:
 
 
 class Backpressure:
-    """Makes the guest wait while front ends are behind, at most ``PATIENCE`` seconds (ADR 0075).
+    """Makes the guest wait while front ends are behind, at most ``PATIENCE`` seconds (ADR 0040).
 
         free ── more than HIGH waits ──► holding ── LOW or less waits ──► free
                                             │

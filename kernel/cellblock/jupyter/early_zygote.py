@@ -2,7 +2,7 @@
 
 A zygote's imports are the longest part of a kernel's start, so it is spawned first of all. The
 command, which depends on the policy's backend, is the one that started the last zygote of a kernel
-with this policy in this folder (``spawn.WrappingCache``; ADR 0108). When the policy is read,
+with this policy in this folder (``spawn.WrappingCache``; ADR 0007). When the policy is read,
 ``settle`` keeps the zygote if the policy asks for exactly this command. If not, it ends the zygote,
 which has been told nothing yet, and starts another. It also starts one if no command was known;
 ``cellblock install`` and ``cellblock doctor`` make one known (``jupyter.preparation``).

@@ -128,7 +128,7 @@ def install(
     _refuse_name(name, displace=displace)
     if displace and display_name is None and name == NATIVE_KERNEL_NAME:
         display_name = f"Python 3 (cellblock: {policy.name})"
-    warm = _is_own(prefix) if warm is None else warm
+    warm = is_this_environment(prefix) if warm is None else warm
     own: dict[str, Any] = {"display_name": display_name, "inputs": inputs, "warm": warm}
     own["shared"] = prefix is not None
     with tempfile.TemporaryDirectory() as private:
@@ -193,7 +193,7 @@ def default_prefix() -> Path | None:
     return Path(sys.prefix) if prefer_environment_over_user() else None
 
 
-def _is_own(prefix: Path | None) -> bool:
+def is_this_environment(prefix: Path | None) -> bool:
     """Return whether only this environment's servers look for kernelspecs below a prefix."""
     if prefix is None or prefix.resolve() != Path(sys.prefix).resolve():
         return False

@@ -2,7 +2,7 @@
 
 Source: "Messaging in Jupyter", protocol 5.3, section on the wire protocol. jupyter_client is not
 used, since its import costs the host 60 ms and 9 MiB, and its ``Session`` takes four times as long
-to read a request (ADR 0122). Also, a parent header is sent back here as the bytes that it came as.
+to read a request (ADR 0001). Also, a parent header is sent back here as the bytes that it came as.
 """
 
 from __future__ import annotations

@@ -33,14 +33,14 @@ from cellblock.errors import BackendError, PolicyError, StartError
 from cellblock.host.guests import background, byte_code
 from cellblock.host.guests.spawn import WrappingCache
 from cellblock.host.services import changes
-from cellblock.host.session.config import SessionConfig, SessionOptions, resolve
+from cellblock.host.session.config import WORK, SessionConfig, SessionOptions, resolve
 from cellblock.jupyter.early_zygote import words_of
 from cellblock.jupyter.reactor import ZmqReactor
 from cellblock.policy.folders import cache_folder, make_scratch, remove_scratch, scratch_name
 from cellblock.policy.paths import without_scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cellblock.host.reactor import Reactor
     from cellblock.wire.messages import Prepare
@@ -49,32 +49,54 @@ if TYPE_CHECKING:
 PATIENCE: Final = 60.0
 
 
-def prepare(policy: str, named: str) -> SessionConfig | PolicyError | BackendError | StartError:
+def prepare(policy: str, named: str) -> PolicyError | None:
     """Prepare for kernels under a policy in the current folder, and wait for that.
 
-    ``named`` is the policy as the kernels' command names it. Return the config that a kernel here
-    would have, or the error why no cell would run in it. A part that fails is left to the kernels.
+    ``named`` is the policy as the kernels' command names it. Return the error that ``judge``
+    returns. A part that fails is left to the kernels.
     """
+    with _resolved(policy) as (config, scratch):
+        if isinstance(config, SessionConfig):
+            if (words := words_of(config.wrap)) is not None:
+                WrappingCache(cache_folder(), named, str(config.project), scratch).keep(words)
+            if sys.platform == "linux":
+                make_now(config.prepare)
+        return config if isinstance(config, PolicyError) else None
+
+
+def judge(policy: str) -> PolicyError | None:
+    """Return why no cell would run under a policy in a kernel that starts in this folder, or None.
+
+    Such a kernel would show the same error. That this machine can't enforce a policy is not one.
+    """
+    with _resolved(policy) as (config, _):
+        return config if isinstance(config, PolicyError) else None
+
+
+@contextlib.contextmanager
+def _resolved(
+    policy: str,
+) -> Iterator[tuple[SessionConfig | PolicyError | BackendError | StartError, str]]:
+    """Yield the config that a kernel in this folder would have, or the error, and its scratch."""
     try:
         scratch = make_scratch()
     except StartError as failure:
-        return failure
+        yield failure, ""
+        return
     folder = Path(scratch)
-    project = Path.cwd()
+    work = Path.cwd() / WORK
+    had_work = os.path.lexists(work)
     try:
         options = SessionOptions(
-            policy, project, folder, allow_unsafe=True, asks=True, stages_home=True
+            policy, Path.cwd(), folder, allow_unsafe=True, asks=True, stages_home=True
         )
-        config = resolve(options)
-        if isinstance(config, SessionConfig):
-            if (words := words_of(config.wrap)) is not None:
-                WrappingCache(cache_folder(), named, str(project), scratch).keep(words)
-            if sys.platform == "linux":
-                make_now(config.prepare)
+        yield resolve(options), scratch
     finally:
         remove_scratch(scratch)
         remove_tree(changes.Staged(scratch_name(folder), ()).folder)
-    return config
+        if not had_work:  # ``resolve`` makes it if nothing can be staged
+            with contextlib.suppress(OSError):
+                work.rmdir()
 
 
 def _stale(session: Prepare) -> list[background.Stale]:

@@ -2,7 +2,7 @@
 
 Jupyter's servers load it through its entry point, for kernelspecs that name it. It does what
 ``LocalProvisioner`` does, and one thing more. Some seconds after a server has started a kernel, it
-starts a second one with the same command, which waits (``warm``; ADR 0150), and it hands the next
+starts a second one with the same command, which waits (``warm``; ADR 0008), and it hands the next
 launch over to that. At most one kernel waits for each kernelspec. It ends if it is not launched for
 some minutes, and when the server ends.
 

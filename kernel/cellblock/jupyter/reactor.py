@@ -28,7 +28,7 @@ _OUT = int(zmq.POLLOUT)
 #: Cancelled timers that may stay in the heap.
 _MOST_CANCELLED = 64
 #: Seconds for which the loop polls busily for an expected event. To sleep and be woken would cost
-#: as much (ADR 0111).
+#: as much (ADR 0001).
 _AT_ONCE = 0.00025
 
 
@@ -94,7 +94,7 @@ class ZmqReactor:
             self._cancelled = 0
 
     def expect(self) -> None:
-        """Poll busily for the next event, if the last expected event came at once (ADR 0111)."""
+        """Poll busily for the next event, if the last expected event came at once (ADR 0001)."""
         self._expecting = True
 
     def on_signal(self, numbers: dict[int, Callable[[], None]]) -> None:

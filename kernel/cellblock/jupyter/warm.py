@@ -1,4 +1,4 @@
-"""``launched``: lets a kernel wait for its launch, prepared as far as possible (ADR 0150).
+"""``launched``: lets a kernel wait for its launch, prepared as far as possible (ADR 0008).
 
     started by ``provisioner`` with ``--warm`` ──► imports, zygote ──► waits
                                                                          │

@@ -3,7 +3,7 @@
 Every request needs the bearer token (``mcp.access``). A session ends when its client ends it, or
 when its client has made no request for a while. A stream that a client holds open to receive
 notifications (GET) does not count as a request. Protocol 2026-07-28 has no sessions over HTTP: a
-client that asks for that version gets the list of supported versions, and falls back (ADR 0152).
+client that asks for that version gets the list of supported versions, and falls back (ADR 0048).
 
     _open ─> _serve: Session, transport ─> serving ─> session and sandbox ended
                │ first request fails            │ client ends it, or is idle

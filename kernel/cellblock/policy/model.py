@@ -1,7 +1,7 @@
 """What a policy is: one frozen value, its fields, their units and defaults.
 
 A policy is carried by a plain dataclass and checked by pydantic (``schema``), so that a kernel
-under a shipped preset starts without importing pydantic (ADR 0030). Build one with ``load.load``
+under a shipped preset starts without importing pydantic (ADR 0019). Build one with ``load.load``
 or ``schema.parse``; calling the class checks nothing.
 
 The docstring below a field is its documentation of record: ``cellblock policy schema`` and
@@ -247,12 +247,14 @@ CONFINEMENT: Final = (
 
 # What several rows say.
 LOCKS, GUEST = EnforcedBy.locks, EnforcedBy.guest
-_OPERATORS: Final = Never("what enforces a policy is the operator's to choose")
+_OPERATORS: Final = Never("what enforces a policy is chosen in its file")
 _LOADED: Final = Never("it says what is made ready for cells, and allows nothing")
-_ADMITTED: Final = Never("which cells may run at all is the operator's to say, before there is any")
-_COPIED: Final = Never("what is copied out is for others than cells, and the operator's to say")
+_ADMITTED: Final = Never(
+    "which cells may run at all is said in the policy's file, before there is any"
+)
+_COPIED: Final = Never("what is copied out is for others than cells: the policy's file says it")
 _GRANTED: Final = Never(
-    "it is granted table by table, and kept by workers of the host's own: the operator's to change"
+    "it is granted table by table in the policy's file, and kept by workers of the host's own"
 )
 _FORKS: Final = "use Linux 5.0 or later, and no seccomp listener above the kernel"
 _OPEN_FILES: Final = "files and folders that were open before stay open"
@@ -266,7 +268,7 @@ class Policy(Table):
     says its bounds, and the docstring below it what it means.
     """
 
-    name: str = row("safe", narrower=Never("it is what messages call the operator's policy"))
+    name: str = row("safe", narrower=Never("it is what messages call the policy"))
     """What messages call this policy; a file's default is its name without ``.toml``."""
 
     mode: Literal["safe", "confined", "unsafe"] = row(
@@ -335,7 +337,7 @@ class Policy(Table):
     approvals: Literal["never", "prompt"] = row(
         "never",
         narrower=Never(
-            "to ask users is less for calls and more for imports: the operator's to say"
+            "to ask users is less for calls and more for imports: the policy's file says it"
         ),
     )
     """Whether a user who can be asked may approve of what the policy does not give by itself:
@@ -351,7 +353,7 @@ class Policy(Table):
 
     audit: Audit = row(
         Audit(),
-        narrower=Never("the audit log is the operator's: it is about cells, and not theirs"),
+        narrower=Never("the audit log is about cells, and not theirs"),
         for_cells=False,
     )
     """The audit log. In a file, a table: ``[audit]``."""

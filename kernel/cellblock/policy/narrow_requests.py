@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cellblock.analysis.findings import Report
+from cellblock.analysis.findings import ONLY_THE_POLICY, Report
 from cellblock.analysis.magics import NARROWS, SHOWS_POLICY
 from cellblock.descriptors import closing, read_regular
 from cellblock.errors import PolicyError, WideningError
@@ -56,6 +56,8 @@ _BETWEEN: Final = re.compile(r"[ \t,]*")
 _UNREADABLE: Final = re.compile(r"[^\s,]+|.|$", re.DOTALL)
 _STRING: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'")
 _CLOSING: Final = {"[": "]", "{": "}"}
+#: The most characters of a line's wrong part that a message repeats.
+_LONGEST_SUBJECT: Final = 60
 #: The most characters of a line: a whole policy is a page of text.
 MAX_LINE: Final = 20_000
 #: The deepest nesting of a value: no field's is deeper.
@@ -65,14 +67,25 @@ _PYTHONS: Final = {"True": "true", "False": "false", "None": '"none"'}
 
 
 class UnreadableError(ValueError):
-    """A part of a line can't be read as a change. Columns count characters from 0."""
+    """A part of a line can't be read as a change. Columns count characters from 0.
 
-    def __init__(self, message: str, column: int, end: int, remedy: str = _AS) -> None:
+    ``key`` is the field that the part would set, or empty if that is not known.
+    """
+
+    def __init__(
+        self, message: str, column: int, end: int, remedy: str = _AS, *, key: str = ""
+    ) -> None:
         self.message = message
         self.column = column
         self.end = end
         self.remedy = remedy
+        self.key = key
         super().__init__(message)
+
+    def sentence(self, subject: str) -> str:
+        """Return the message with the part of the line that it is about, and the field."""
+        shown = subject if len(subject) <= _LONGEST_SUBJECT else f"{subject[:_LONGEST_SUBJECT]}…"
+        return f"{shown!r} {self.message}" + (f", for {self.key}" if self.key else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +114,12 @@ def read_line(line: str, at: int = 0) -> tuple[tuple[Assignment, ...], frozenset
             at = option.end()
         else:
             key = _match(_KEY, line, at)
-            at = _end_of_value(line, key.end())
-            value = _value(line, key.end(), at)
+            try:
+                at = _end_of_value(line, key.end())
+                value = _value(line, key.end(), at)
+            except UnreadableError as error:
+                error.key = key[1]
+                raise
             assignments.append(Assignment(key[1], value, key.start(1), key.end(1)))
         if at < len(line) and line[at] not in " \t,#":
             raise _unreadable(line, at)
@@ -128,6 +145,8 @@ def _end_of_value(line: str, start: int) -> int:
 
     Raises UnreadableError.
     """
+    if line[start:].strip() == "":
+        raise UnreadableError("has no value behind it", start - 1, start)
     if line[start : start + 1] not in _CLOSING:
         return (_STRING.match(line, start) or _match(_WORD, line, start)).end()
     closing = list[str]()
@@ -143,7 +162,7 @@ def _end_of_value(line: str, start: int) -> int:
         at += 1
         if not closing:
             return at
-    raise UnreadableError("a bracket is not closed on this line", start, start + 1)
+    raise UnreadableError("is not closed on this line", start, start + 1)
 
 
 def _value(line: str, start: int, end: int) -> Any:
@@ -211,10 +230,10 @@ def read_cell(cell: str, rules: Rules) -> tuple[NarrowRequest, tuple[Finding, ..
     for number, start, line in lines[:MAX_LINES]:
         _read_line(line, number, start, request, report)
     if len(lines) > MAX_LINES:
-        why = f"is there more than {MAX_LINES} times"
+        why = f"%policy narrow is there more than {MAX_LINES} times"
         report.add_at(_ARGUMENT, request.first, NARROWS, why=why, remedy="Say it in fewer lines.")
     elif not (request.changes or report.findings):
-        why = "says nothing of what is to be narrowed"
+        why = "%policy narrow says nothing of what is to be narrowed"
         report.add_at(_ARGUMENT, request.first, NARROWS, why=why, remedy="Write key=value.")
     return request, tuple(report.findings)
 
@@ -226,7 +245,8 @@ def _read_line(line: str, number: int, at: int, request: NarrowRequest, report: 
     except UnreadableError as error:
         subject = line[error.column : error.end]
         span = (number, error.column, error.end)
-        report.add_at(_ARGUMENT, span, subject, why=error.message, remedy=error.remedy)
+        why = error.sentence(subject)
+        report.add_at(_ARGUMENT, span, subject, why=why, remedy=error.remedy)
         return
     request.fresh = request.fresh or FRESH in options
     for option in sorted(options - {FRESH}):
@@ -236,7 +256,8 @@ def _read_line(line: str, number: int, at: int, request: NarrowRequest, report: 
     for each in assignments:
         span = (number, each.column, each.end)
         if not _put(request, each, span):
-            report.add_at(_ARGUMENT, span, each.key, why="is said twice", remedy="Say it once.")
+            why = f"{each.key!r} is said twice"
+            report.add_at(_ARGUMENT, span, each.key, why=why, remedy="Say it once.")
 
 
 def _put(request: NarrowRequest, assignment: Assignment, span: tuple[int, int, int]) -> bool:
@@ -266,10 +287,14 @@ def explained(
     report = Report(source=cell, rules=rules)
     for error in errors:
         wider = isinstance(error, WideningError)
-        whole = not error.value or wider or rule == NOT_KEPT
-        why = error.message if whole else f"{error.message}: {error.value}"
-        span = asked.places.get(error.key, asked.first)
+        why = error.message
         subject = error.key or NARROWS
+        if wider:
+            why = f"can't be changed so: {why}"
+        elif rule != NOT_KEPT:
+            # The rule's reasons are whole sentences, which name what they are about.
+            why = f"{why}: {subject}" + (f" = {error.value}" if error.value else "")
+        span = asked.places.get(error.key, asked.first)
         named = ONLY_NARROWS if wider else rule
         report.add_at(named, span, subject, why=why, remedy=error.remedy)
     return tuple(report.findings)
@@ -308,7 +333,7 @@ KEYS: Final = ("policy",)
 MAX_NOTEBOOK_BYTES: Final = 64 * 2**20
 MAX_TABLE_BYTES: Final = 64 * 2**10
 _WHERE: Final = f"metadata.{NOTEBOOK_TABLE}"
-_REMEDY: Final = "Take it out of the notebook's metadata: only the operator can allow more."
+_REMEDY: Final = f"Take it out of the notebook's metadata. {ONLY_THE_POLICY}"
 
 
 def narrow_for_notebook(

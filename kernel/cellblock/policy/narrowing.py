@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.analysis.findings import ONLY_THE_POLICY
 from cellblock.errors import PolicyError, WideningError
 from cellblock.policy.devices import covers
 from cellblock.policy.load import from_fields
@@ -217,7 +218,7 @@ MAX_ENTRIES: Final = 1_000
 _SCRATCH: Final = "{scratch}"
 #: Fields that only count in mode safe, where the source of cells is judged.
 _JUDGED: Final = frozenset({"allowed_modules", "magics"})
-_REMEDY: Final = "Only the operator can allow more, in the policy of the kernel."
+_REMEDY: Final = ONLY_THE_POLICY
 
 
 def narrow(policy: Policy, changes: Mapping[str, Any], *, places: Places) -> Policy:
@@ -255,7 +256,7 @@ def try_narrow(
         if why := wider(key, policy, narrowed):
             wrong[key] = _widening(key, values[key], why, places)
         elif key in _JUDGED and narrowed.mode != "safe" and values[key] != getattr(policy, key):
-            why = f"has no effect in mode {narrowed.mode}, which refuses no cell for its source"
+            why = f"no effect in mode {narrowed.mode}, which refuses no cell for its source"
             remedy = 'Narrow the mode as well: mode="safe".'
             wrong[key] = _mistake(why, key, values[key], remedy, places)
     if not wrong:
@@ -303,7 +304,7 @@ def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, An
         raise _mistake(f"more than {MAX_ENTRIES:,} entries", key, "", "Name folders.", places)
     if field != key:
         if not may_be_added_to(field):
-            raise _widening(key, value, "what is added to it is allowed", places)
+            raise _widening(key, value, "what is added to this list is allowed", places)
         if not isinstance(value, list | tuple):
             raise _mistake("can't be added", key, value, "Give a list.", places)
         value = [*getattr(policy, field), *value]

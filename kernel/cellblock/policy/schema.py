@@ -2,7 +2,7 @@
 
 This module is only imported for operators' files, and pydantic only for values that it has not
 accepted before. A kernel under a shipped preset starts without both; the tests check the presets
-(ADR 0030).
+(ADR 0019).
 """
 
 from __future__ import annotations
@@ -511,11 +511,19 @@ def _credential_problems(policy: Policy) -> Iterator[Problem]:
 def _listening_problems(
     policy: Policy, key: str, entry: str, origins: Sequence[network.Origin]
 ) -> Iterator[Problem]:
-    """Yield the problem with a credential's host at which cells could listen themselves."""
-    hosts = (host.strip("[]") for _, host, _ in origins)
-    if policy.network_access is True and any(map(network.is_loopback, hosts)):
+    """Yield the problem with a credential's host at which cells could listen themselves.
+
+    With ``port_hosts``, the host passes requests for those names on to cells' servers.
+    """
+    hosts = [host.strip("[]") for _, host, _ in origins]
+    is_here = any(map(network.is_loopback, hosts))
+    if policy.network_access is True and is_here:
         remedy = "List addresses in network_access, or name a host that is not this machine."
         yield key, "cells could listen there, and be sent the key", entry, remedy
+    served = {re.sub(r":\d+\Z", "", host).strip("[]").lower() for host in policy.port_hosts}
+    if policy.port_hosts and (is_here or not served.isdisjoint(hosts)):
+        remedy = "Leave port_hosts empty, or take this host out."
+        yield key, "cells could serve there by port_hosts, and be sent the key", entry, remedy
 
 
 def _header_problems(key: str, credential: Credential) -> Iterator[Problem]:

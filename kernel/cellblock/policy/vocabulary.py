@@ -161,6 +161,8 @@ def closest(name: str, known: Iterable[str], *, what: str) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"Did you mean {near[0]}?"
+    if not names:
+        return f"There are no {what}."
     if len(names) <= _FEW:
         return f"Known {what}: {', '.join(names)}."
     return f"See `cellblock policy schema` for the known {what}."

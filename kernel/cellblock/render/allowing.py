@@ -66,10 +66,21 @@ def allowing(
     elif not shown:
         how = f"{to}, add this to the policy file, by {add}."
     else:
-        how = f"{to}, add this to {shown}, by {add}{'' if checks else ', and restart the kernel'}."
+        then = "" if checks else ", and restart the kernel"
+        how = f"{to}, add this to your policy file {shown}, by {add}{then}."
     if any(EXAMPLE_HOST in line for line in block):
         how += _YOUR_HOST
     return Allowing(how, (*_head(file), *block))
+
+
+def who_allows_more(file: str, *, is_operators: bool = False) -> str:
+    """Return where more can be allowed than a policy does, for whoever reads a card."""
+    shown = clip(visible(file), _MAX_FILE)
+    if base_of(file) or not shown:
+        return "Only a policy file of your own can allow more: cellblock install --policy FILE."
+    if is_operators:
+        return f"Only the policy file {shown} can allow more: ask whoever keeps it."
+    return f"Only your policy file {shown} can allow more, once the kernel is restarted."
 
 
 def in_a_line(lines: Sequence[str], file: str, *, is_operators: bool = False) -> str:

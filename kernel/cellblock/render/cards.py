@@ -44,7 +44,7 @@ _PLAIN = "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error that goes with a card (ADR 0040).
+    """An error that goes with a card (ADR 0041).
 
     Front ends show a published error below the card, so its traceback is a single line, after the
     ``frames`` of the cell, if it was interrupted. Runners without a front end print the error of

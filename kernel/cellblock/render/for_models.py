@@ -17,6 +17,7 @@ _WORDS: Final = (
     (r"in a policy file of your own \(cellblock install --policy FILE\)", "in the policy file"),
     (r"\b(To (?:raise it|have it measured)), (set) ", r"\1, the operator can \2 "),
     (r"\b(To (?:raise|allow) it), (save|add|ask) ", r"\1, the operator can \2 "),
+    (r"\b(To open one), (write) ", r"\1, the operator can \2 "),
     (r"\b(To (?:raise|allow) it): (?=cellblock )", r"\1, the operator can run: "),
     (r"\b([Cc])hoose the kernel cellblock \((\w+)\)", r"<\1>ave the operator choose policy \2"),
     (r"\bHave it approved: cellblock approve NOTEBOOK\.", "Have the operator approve it."),

@@ -30,7 +30,7 @@ class Heading(StrEnum):
     RAN = "The cell ran"
     FAILED = "The cell failed: "
     NOT_RUN = "The cell was not run"
-    STOPPED = "The cell was stopped"
+    STOPPED = "cellblock stopped this cell"
     PROGRAM = "A program that it started "
     FINDING = "line {number}: {rule}: "
     MORE_FINDINGS = "And {number} more finding"
@@ -83,6 +83,8 @@ class Heading(StrEnum):
     NOT_REFUSED = "The last cell was not refused."
     NOTHING_STAGED = "Nothing is staged under this policy."
     NOTHING_WRITTEN = "Cells have written nothing to the project."
+    # Of a cell that crashed, or ended its interpreter.
+    LOST = "cellblock lost this cell"
     # Within a part: what to do instead, and lines about a cell that was stopped or undone.
     INSTEAD = "Instead: "
     VARIABLES = "Your variables are "

@@ -502,6 +502,8 @@ _WORDS: Final = {
     Reason.scratch: "it kept more than {limit} in the scratch folder (scratch_max_bytes)",
     Reason.timeout: "it ran longer than {limit} (timeout)",
 }
+#: The reasons for which nobody stopped the cell: it ended by itself.
+_BY_ITSELF: Final = frozenset({Reason.crashed, Reason.exited, Reason.lost})
 #: The policy's field that sets the limit.
 _SETTINGS: Final = {
     Reason.cpu: "cpu_seconds",
@@ -578,7 +580,7 @@ def stopped(
     """
     reason = Reason(reason)
     lines = [
-        f"The cell was stopped{_sentence(reason, limit, beside=beside)}.",
+        f"{_opening(reason)}{_sentence(reason, limit, beside=beside)}.",
         _STATES[state] + _lost(lost),
     ]
     if reason in {Reason.files, Reason.scratch}:
@@ -667,8 +669,13 @@ def restored(name: str, *, branch: str = "", lost: Sequence[str] = ()) -> Bundle
     )
 
 
+def _opening(reason: Reason) -> Heading:
+    """Return how a card begins: who ended the cell, cellblock or the cell itself."""
+    return Heading.LOST if reason in _BY_ITSELF else Heading.STOPPED
+
+
 def _sentence(reason: Reason, limit: str, *, beside: bool) -> str:
-    """Return the reason in words, to follow "was stopped"."""
+    """Return the reason in words, to follow "cellblock stopped this cell"."""
     sentence = _WORDS[reason]
     if limit:
         sentence = sentence.format(limit=visible(limit))
@@ -777,7 +784,7 @@ def refusal_card(
 
     ``file`` is the policy's file as it was named; ``is_operators``: the reader can't write to it.
     """
-    title = f"cellblock stopped this: under policy {_part(policy_name)} {refusal.what}"
+    title = f"cellblock did not allow this: under policy {_part(policy_name)} {refusal.what}"
     lines = wrap(title)
     body = list[str]()
     if refusal.asked:

@@ -112,7 +112,7 @@ def tools(known: Sequence[Tool], budgets: Mapping[str, Budget] | None = None) ->
     if not known:
         return {"text/plain": _NO_TOOLS}
     of_host = sum(tool.of_host for tool in known)
-    owners = {"operator": len(known) - of_host, "host": of_host}
+    owners = {"policy": len(known) - of_host, "host": of_host}
     title = ", ".join(f"{count(n, 'tool')} of the {who}'s" for who, n in owners.items() if n)
     notes = [*_budget_lines(budgets), _HOW_TOOLS]
     rows = [
@@ -347,7 +347,9 @@ class PortRow(Protocol):
 def no_ports(policy: str) -> Bundle:
     """Return the note for a policy that opens no ports."""
     name = visible(policy)
-    return kept_note(f"Policy {name} opens no port. The operator can: ports = [8050] in the policy")
+    return kept_note(
+        f"Policy {name} opens no port. To open one, write ports = [8050] into its file."
+    )
 
 
 def ports(rows: Sequence[PortRow], *, is_any: bool) -> Bundle:

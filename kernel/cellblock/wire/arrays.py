@@ -2,7 +2,7 @@
 
 Nothing is pickled, and no reader of a file format is given what a guest sent. Arrow's IPC format
 has compression, extension types and metadata, into which a guest could put anything. So the guest
-sends only the buffers, which are checked against their types before a value is read (ADR 0156).
+sends only the buffers, which are checked against their types before a value is read (ADR 0035).
 
 The libraries (numpy, pandas, polars, pyarrow) are passed in by a function ``find``. A guest imports
 what it needs. The host uses ``loaded``, which imports nothing: the guest says which library a value

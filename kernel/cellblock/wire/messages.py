@@ -255,7 +255,8 @@ class Plan(Struct, frozen=True, kw_only=True):
         """
         writable = mounted.writable
         if mounted.own_mounts:
-            writable = (*(path for path in writable if not lies_in(scratch, {path})), scratch)
+            pools, _, _ = scratch.rpartition("/")
+            writable = (*(path for path in writable if path != pools), scratch)
         return mounted.attributes and self.lets_write(writable)
 
     def lets_write(self, paths: Iterable[str]) -> bool:
@@ -1010,6 +1011,8 @@ class Error(OfOutput, frozen=True, kw_only=True):
     evalue: Text
     traceback: list[Text]
     failed_call: FailedCall | None = None
+    #: The traceback without frames of libraries, to stand above a card; empty if there are none.
+    folded: list[Text] = []
     #: It was not shown by this message: a magic or a handler of the cell has shown it otherwise.
     is_shown: bool = False
     #: It was raised while an output was being formatted, which is then incomplete.
@@ -1123,12 +1126,13 @@ class NotThere(OfSubshell, frozen=True, kw_only=True):
 
     ``kind`` is what: a ``folder`` that was searched or a ``file`` that was asked for, by path; a
     ``variable`` of the environment, by name; an ``argument``, a path on the command line of a
-    program that failed; a ``word`` of a command line that may be a path. ``direct``: the cell
-    itself looked, not a library on its behalf. ``seen``: there is something at the path, as cells
-    see it. ``writes``: the program may have wanted to write there.
+    program that failed; a ``word`` of a command line that may be a path; an ``address`` that such a
+    program was given, as ``host:port``, or empty if not known. ``direct``: the cell itself looked,
+    not a library on its behalf. ``seen``: there is something at the path, as cells see it.
+    ``writes``: the program may have wanted to write there.
     """
 
-    kind: Literal["argument", "file", "folder", "variable", "word"]
+    kind: Literal["address", "argument", "file", "folder", "variable", "word"]
     name: Name
     direct: bool = True
     seen: bool = False

@@ -125,7 +125,7 @@ ATTACKS = {
 def test_a_cell_that_does_more_keeps_nothing_and_nobody_is_asked(kernel, project, code):
     kernel.run("_ = open('new.csv', 'w').write('x')")
     _, reply, published = run(kernel, code)
-    assert ALONE in reply.get("evalue", "") + reading.stream(published, "stderr")
+    assert ALONE in reply.get("evalue", "") + reading.notices(published)
     assert names(project) == ["old.csv"]
 
 

@@ -35,7 +35,7 @@ WITNESSES = {
 
 #: Scripts that send their frame elsewhere, by themselves or when it is clicked. It does not go, but
 #: Chromium may have connected by then to where it would have gone, and asks nothing. That is
-#: disclosed: in the threat model, and by ADR 0082.
+#: disclosed: in the threat model, and by ADR 0037.
 LEAVING = {"load_by_every_script_means", "load_by_navigation", "script_in_a_clicked_frame"}
 TRUSTED = """() => window.jupyterapp.shell.currentWidget.content.widgets.every(
     cell => cell.model.trusted)"""

@@ -80,7 +80,7 @@ def test_a_guest_that_has_no_room_to_make_a_copy_lives_on_and_that_is_said(start
         kernel.run("import time; time.monotonic(); time.sleep(0.11)")  # can't be run again
     assert reading.result(kernel.run("kept")[1]) == "7"
     assert kernel.guest() == guest
-    said = reading.stream([m for channel, m in kernel.log if channel == "iopub"], "stderr")
+    said = reading.notices([m for channel, m in kernel.log if channel == "iopub"])
     assert "one could not be made (Cannot allocate memory)" in said
 
 

@@ -83,6 +83,26 @@ def test_a_process_that_fills_the_layer_between_cells_is_ended_and_that_is_said(
     assert reading.result(kernel.run("kept")[1]) == "7"
 
 
+def test_files_in_a_folder_that_the_host_may_not_search_count(kernel):
+    """Whoever may list a folder, and not search it, learns the size of nothing in it."""
+    unsearchable = """
+import os, time
+os.mkdir("closed")
+files = [open(f"closed/{number}", "wb") for number in range(40)]
+os.chmod("closed", 0o400)
+for file in files:
+    file.write(bytes(2 << 20))
+    file.flush()
+    time.sleep(0.1)
+time.sleep(30)
+"""
+    assert stop_card(*kernel.run(unsearchable))["reason"] == "scratch"
+    kernel.run("for file in files: file.close()")
+    cleared = "os.chmod('closed', 0o700)\nimport shutil\nshutil.rmtree('closed')"
+    assert kernel.run(cleared)[0]["status"] == "ok"
+    assert_runs_cells(kernel)
+
+
 def test_files_in_dev_shm_are_memory_and_go_with_their_guest(kernel):
     kernel.run(SHARED)
     card = stop_card(*kernel.run(HOLDS.format(570_000_000, 15)))

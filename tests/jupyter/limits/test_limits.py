@@ -39,7 +39,8 @@ def test_a_cell_over_its_processor_time_is_interrupted_and_the_variables_stay(ti
     card = stop_card(reply, published)
     assert (card["reason"], card["limit"], card["state"]) == ("cpu", "1 s", "kept")
     assert reading.card_text(published) == (
-        "The cell was stopped: it used more than 1 s of processor time (cpu_seconds).\n"
+        "cellblock stopped this cell: it used more than 1 s of processor time\n"
+        "(cpu_seconds).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
         "To raise it, set cpu_seconds in the file of policy tight. %policy shows what is\nset now."
     )
@@ -102,7 +103,7 @@ def test_a_full_scratch_folder_ends_the_cell_and_can_be_cleared(tight):
     card = stop_card(reply, published)
     assert (card["reason"], card["limit"], card["state"]) == ("scratch", "16 MiB", "kept")
     assert reading.card_text(published) == (
-        "The cell was stopped: it kept more than 16 MiB in the scratch folder\n"
+        "cellblock stopped this cell: it kept more than 16 MiB in the scratch folder\n"
         "(scratch_max_bytes).\n"
         "It was interrupted: your variables are there, with what it did until then.\n"
         "Its files are still there: remove some in a cell, or restart the kernel.\n"

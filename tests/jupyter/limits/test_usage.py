@@ -79,4 +79,4 @@ def test_tables_without_number_are_left_out(unsafe):
     reply, published = unsafe.run(code)
     assert reply["status"] == "ok"
     assert len(reading.of(published, "display_data")) < 300
-    assert "display_max_bytes" in reading.stream(published, "stderr")
+    assert "display_max_bytes" in reading.notices(published)

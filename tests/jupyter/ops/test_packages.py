@@ -52,7 +52,7 @@ def test_a_package_is_installed_and_imported_in_one_cell(world, index):
     with Kernel(argv(world, index), world=world) as kernel:
         value, published = result(kernel.wait_ready(), code)
     assert value == "(['alpha-one 1.0', 'beta 1.0'], '1.0')"
-    said = reading.stream(published, "stderr")
+    said = reading.stream(published)
     assert said == (
         "ops.install: fetching beta …\n"
         "ops.install: fetching alpha-one …\n"
@@ -93,7 +93,7 @@ def test_the_first_cell_shows_how_packages_were_installed(world, index, guest):
             time.sleep(1)
         value, published = result(other, "import beta\nbeta.version")
         assert value == "'1.0'"
-        said = reading.stream(published, "stderr").splitlines()
+        said = reading.stream(published).splitlines()
         assert sum("fetching" in line for line in said[:-1]) == 3
         assert said[-1] == "ops.install: alpha-one 1.0, beta 1.0, delta 1.0"
 

@@ -67,7 +67,7 @@ def test_all_of_them_are_in_one_list_with_what_is_left(kernel):
     mid = kernel.execute_send("%tools")
     published = kernel.until_idle(mid)
     text = reading.card_text(published)
-    assert text.startswith("1 tool of the operator's, 4 tools of the host's\n")
+    assert text.startswith("1 tool of the policy's, 4 tools of the host's\n")
     (card,) = reading.cards(published, "tools")
     assert [tool["name"] for tool in card["tools"]] == [
         "add",

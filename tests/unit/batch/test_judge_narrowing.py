@@ -89,7 +89,7 @@ def test_it_is_found_where_it_stands_in_the_file():
         "a notebook can't have more than the policy: it is false"
     )
     assert shown.remedy == (
-        "Take it out of the notebook's metadata: only the operator can allow more."
+        "Take it out of the notebook's metadata. Only the policy of the kernel can allow more."
     )
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from cellblock.guest import failed_programs
-from cellblock.guest.failed_programs import _words
+from cellblock.guest.failed_programs import _addresses, _words
 
 READ, WRITTEN = False, True
 
@@ -79,3 +79,33 @@ def test_a_process_that_a_cell_forked_tells_nothing(told):
         os._exit(len(told))
     # Not any child: orphans come to the process that runs the tests.
     assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "addresses"),
+    [
+        ("curl -o x.html https://example.org/x?y=http", ["example.org:443"]),
+        ("curl http://u:p@[::1]:8000/x https://b.example", ["[::1]:8000", "b.example:443"]),
+        (["wget", "-q", "ftp://example.org/x"], ["example.org:21"]),
+        (["sh", "-c", "true; X=1 curl http://example.org"], ["example.org:80"]),
+        ("curl example.org", [""]),
+        ("git clone git@example.org:a/b.git", ["example.org:22"]),
+        ("git pull && make", [""]),
+        ("git commit -m https://example.org", []),
+        ("git status", []),
+        ("node x.js --from=https://example.org:8443/", ["example.org:8443"]),
+        ("aws s3 ls s3://bucket", []),
+        ("cat x | grep https://example.org", []),
+        ("pytest -q tests", []),
+        (b"curl 'https://example.org", ["example.org:443"]),
+    ],
+)
+def test_addresses_of_a_command_are_those_that_a_program_was_to_connect_to(command, addresses):
+    assert list(_addresses(command)) == addresses
+
+
+def test_the_addresses_of_a_program_that_fails_are_told_each_time(told):
+    command = ["sh", "-c", "exit 6", "curl", "https://example.org"]
+    for _ in range(2):
+        subprocess.run(command, check=False)
+    assert [one.name for one in told if one.kind == "address"] == ["example.org:443"] * 2

@@ -3,6 +3,7 @@
 import linecache
 import re
 import traceback
+from fractions import Fraction
 
 import pytest
 from IPython.core.ultratb import AutoFormattedTB
@@ -51,6 +52,34 @@ def test_frames_of_ours_go_and_the_users_stay_in_causes_too():
 
     error = tracebacks.trim(raised(chained))
     assert files(error.__cause__) == {__file__}
+
+
+def test_frames_of_libraries_are_left_out_for_a_while_and_causes_that_have_no_others():
+    def chained():
+        try:
+            try:
+                Fraction("a")
+            except ValueError:
+                Fraction("b")
+        except ValueError as cause:
+            raise OSError("mine") from cause
+
+    error = raised(chained)
+    earlier = error.__cause__
+    before = traceback.format_exception(error)
+    # As where a library has raised from what another raised, without a frame of the user's.
+    hidden = raised(lambda: Fraction("c"))
+    hidden.__traceback__ = hidden.__traceback__.tb_next.tb_next
+    earlier.__context__, hidden.__context__ = hidden, earlier.__context__
+    with tracebacks.folded(error, error.__traceback__) as (own, left_out):
+        assert [frame.name for frame in traceback.extract_tb(own)] == ["raised", "chained"]
+        assert error.__cause__ is earlier
+        assert earlier.__context__ not in (hidden, None)
+        assert files(earlier) == {__file__}
+        assert left_out == 3
+    assert (earlier.__context__, earlier.__context__.__context__ is None) == (hidden, False)
+    earlier.__context__ = hidden.__context__
+    assert traceback.format_exception(error) == before
 
 
 def test_an_instruction_of_no_line_costs_no_traceback():

@@ -117,6 +117,23 @@ def test_a_key_for_this_machine_goes_with_no_network_in_which_cells_could_take_i
         operator(table, http=http, head="network_access = true")
 
 
+@pytest.mark.parametrize(
+    ("host", "served"),
+    [
+        ("127.0.0.1:8050", "127.0.0.1:8050"),
+        ("localhost:8050", "hub.example.org"),
+        ("hub.example.org:443", "Hub.example.org"),
+    ],
+)
+def test_no_key_is_sent_to_where_cells_serve_pages(operator, host, served):
+    http = f'[ops.http]\nhosts = ["http://{host}", "https://{host}"]\nallow_private = true'
+    ports = f'ports = [8050]\nport_hosts = ["{served}"]'
+    table = text(hosts=f'["{host}"]')
+    operator(table, http=http, head="ports = [8050]")
+    with pytest.raises(PolicyError, match="cells could serve there by port_hosts"):
+        operator(table, http=http, head=ports)
+
+
 def test_without_ops_http_nothing_sends_a_key(operator):
     with pytest.raises(PolicyError, match=r"nothing sends it.*Grant \[ops.http\]"):
         operator(http="")

@@ -76,23 +76,32 @@ ARGUMENT = "argument-not-allowed"
 @pytest.mark.parametrize(
     ("source", "found"),
     {
-        "%policy narrow": [(1, 8, 14, "narrow", "says nothing of what is to be narrowed")],
-        "%policy narrow # x": [(1, 8, 14, "narrow", "says nothing of what is to be narrowed")],
-        "%policy narrow timeout": [(1, 15, 22, "timeout", "is neither key=value nor an option")],
+        "%policy narrow": [
+            (1, 8, 14, "narrow", "%policy narrow says nothing of what is to be narrowed")
+        ],
+        "%policy narrow # x": [
+            (1, 8, 14, "narrow", "%policy narrow says nothing of what is to be narrowed")
+        ],
+        "%policy narrow timeout": [
+            (1, 15, 22, "timeout", "'timeout' is neither key=value nor an option")
+        ],
         "%policy narrow timeout=1\u2028import os": [
-            (1, 24, 25, "\u2028", "is neither key=value nor an option")
+            (1, 24, 25, "\u2028", r"'\u2028' is neither key=value nor an option")
         ],
         "%policy narrow timeout=1\x0c%policy narrow": [
-            (1, 24, 25, "\x0c", "is neither key=value nor an option")
+            (1, 24, 25, "\x0c", r"'\x0c' is neither key=value nor an option")
         ],
-        "%policy narrow a=1\n%policy narrow a=2": [(2, 15, 16, "a", "is said twice")],
-        "%policy narrow a.b=1 a=2": [(1, 21, 22, "a", "is said twice")],
-        "%policy narrow a=2 a.b=1": [(1, 19, 22, "a.b", "is said twice")],
-        "%policy narrow a.b=1 a.b=1": [(1, 21, 24, "a.b", "is said twice")],
+        "%policy narrow a=1\n%policy narrow a=2": [(2, 15, 16, "a", "'a' is said twice")],
+        "%policy narrow a.b=1 a=2": [(1, 21, 22, "a", "'a' is said twice")],
+        "%policy narrow a=2 a.b=1": [(1, 19, 22, "a.b", "'a.b' is said twice")],
+        "%policy narrow a.b=1 a.b=1": [(1, 21, 24, "a.b", "'a.b' is said twice")],
+        "%policy narrow timeout=ten": [(1, 23, 26, "ten", "'ten' is no TOML value, for timeout")],
+        "%policy narrow timeout=": [(1, 22, 23, "=", "'=' has no value behind it, for timeout")],
+        "%policy narrow ports=[1": [(1, 21, 22, "[", "'[' is not closed on this line, for ports")],
         "%policy narrow --force a=1": [(1, 14, 26, "--force", "there is no option --force")],
         "%policy narrow a=1\n" * 51: [
-            *[(n, 15, 16, "a", "is said twice") for n in range(2, 51)],
-            (1, 8, 14, "narrow", "is there more than 50 times"),
+            *[(n, 15, 16, "a", "'a' is said twice") for n in range(2, 51)],
+            (1, 8, 14, "narrow", "%policy narrow is there more than 50 times"),
         ],
     }.items(),
 )

@@ -55,7 +55,7 @@ def test_a_notebook_cannot_ask_for_more(base, file):
     assert str(raised.value) == (
         f"{file}: metadata.cellblock.policy.timeout: a notebook can't have more than the policy: "
         "100 is more than 60 (got 100). "
-        "Take it out of the notebook's metadata: only the operator can allow more."
+        "Take it out of the notebook's metadata. Only the policy of the kernel can allow more."
     )
 
 

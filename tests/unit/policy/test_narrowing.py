@@ -248,7 +248,7 @@ def test_what_allows_less_is_taken(policy, places):
 def test_what_has_no_effect_in_a_mode_is_refused_and_the_remedy_works(policy, places, field):
     confined = policy.replace(mode="confined")
     error = refused(confined, {field: []}, places)
-    why = "has no effect in mode confined, which refuses no cell for its source"
+    why = "no effect in mode confined, which refuses no cell for its source"
     assert (error.message, error.key) == (why, field)
     assert error.remedy == 'Narrow the mode as well: mode="safe".'
     narrowed = narrow(confined, {field: [], "mode": "safe"}, places=places)
@@ -277,7 +277,7 @@ def test_what_allows_more_is_refused_and_changes_nothing(policy, places):
         error = refused(policy, {key: value}, places)
         assert isinstance(error, WideningError), error
         assert (error.file, error.key) == ("the cell", key), (key, value)
-        assert "Only the operator can allow more" in error.remedy, (key, value)
+        assert "Only the policy of the kernel can allow more" in error.remedy, (key, value)
         with pytest.raises(WideningError, match=re.escape(str(error))):
             narrow(policy, {key: value}, places=places)
 
@@ -413,7 +413,7 @@ def test_an_error_says_file_key_value_and_what_to_do(policy, places):
         narrow(policy, {"timeout": 100}, places=places)
     assert str(raised.value) == (
         "the cell: timeout: 100 is more than 60 (got 100). "
-        "Only the operator can allow more, in the policy of the kernel."
+        "Only the policy of the kernel can allow more."
     )
 
 
@@ -451,7 +451,7 @@ def test_saying_what_is_so_already_changes_nothing(policy, places):
 def test_the_audit_log_is_not_for_cells_to_change(policy, places):
     for field in ("log", "required", "fsync", "sources"):
         value = not getattr(Audit(), field)
-        with pytest.raises(WideningError, match="the audit log is the operator's"):
+        with pytest.raises(WideningError, match="the audit log is about cells, and not theirs"):
             narrow(policy, {"audit": {field: value}}, places=places)
 
 

@@ -325,7 +325,7 @@ def test_a_remedy_says_which_kernel_has_it():
         (
             "lab",
             "/srv/cells.toml",
-            f"add this to /srv/cells.toml, by {add}, and restart the kernel.",
+            f"add this to your policy file /srv/cells.toml, by {add}, and restart the kernel.",
             ("timeout = 2.0",),
         ),
     ):
@@ -344,7 +344,7 @@ def test_a_stop_reads_as_designed_with_a_snapshot_and_without():
     bundle = stopped("timeout", "60 s", state=State.restored, lost=["1 running thread"])
     assert bundle["text/plain"] == (
         """\
-The cell was stopped: it ran longer than 60 s (timeout).
+cellblock stopped this cell: it ran longer than 60 s (timeout).
 Your variables are as they were before it. Not restored: 1 running thread.
 To raise it, set timeout in a policy file of your own (cellblock install
 --policy FILE). %policy shows what is set now."""
@@ -353,12 +353,12 @@ To raise it, set timeout in a policy file of your own (cellblock install
     bundle = stopped(Reason.crashed, "signal 11", state=State.gone)
     assert bundle["text/plain"] == (
         """\
-The cell was stopped: its interpreter crashed (signal 11).
+cellblock lost this cell: its interpreter crashed (signal 11).
 Your variables are gone: the interpreter was restarted. Run your cells again."""
     )
     assert bundle["application/vnd.cellblock.outcome+json"] == {
         "version": 1,
-        "title": "The cell was stopped: its interpreter crashed (signal 11).",
+        "title": "cellblock lost this cell: its interpreter crashed (signal 11).",
         "outcome": "stopped",
         "reason": "crashed",
         "limit": "signal 11",

@@ -14,8 +14,8 @@ from cellblock.render.outcomes import State, operation, stopped
 def test_the_card_names_the_operation_and_what_it_is_about():
     bundle = stopped("breach", operation("socket.connect"), state=State.gone)
     assert bundle["text/plain"] == (
-        "The cell was stopped: it got around the language layer; refused: socket.connect\n"
-        "(the network).\n"
+        "cellblock stopped this cell: it got around the language layer; refused:\n"
+        "socket.connect (the network).\n"
         "Your variables are gone: the interpreter was restarted. Run your cells again."
     )
     assert bundle["application/vnd.cellblock.outcome+json"]["reason"] == "breach"
@@ -60,9 +60,9 @@ def test_each_reason_for_which_a_cell_is_ended_has_words_of_its_own(why):
     reason, limit = stop_reason(Stopped(why=why), None)
     # Of these, a card says that the interpreter ended without a reply.
     assert (reason == "lost") == (why in {"silent", "undo", "narrowed", "fork"})
-    assert stopped(reason, limit, state=State.gone)["text/plain"].startswith(
-        "The cell was stopped: "
-    )
+    by_itself = reason in {"crashed", "exited", "lost"}
+    opening = f"cellblock {'lost' if by_itself else 'stopped'} this cell: "
+    assert stopped(reason, limit, state=State.gone)["text/plain"].startswith(opening)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_each_reason_for_which_a_cell_is_ended_has_words_of_its_own(why):
 def test_the_card_says_how_many_folders_are_too_many(why, said, advice):
     card = stopped(*stop_reason(Stopped(why=why), None), state=State.gone)
     text = " ".join(card["text/plain"].split())
-    assert text.startswith(f"The cell was stopped: {said}. ")
+    assert text.startswith(f"cellblock stopped this cell: {said}. ")
     assert advice in text
 
 
@@ -94,7 +94,8 @@ def test_the_card_says_where_memory_that_processes_share_could_only_be_estimated
         "memory", "2 GiB", state=State.restored, estimate="estimated", policy_name="mine"
     )
     assert card["text/plain"] == (
-        "The cell was stopped: it used more than 2 GiB of memory (memory_max_bytes).\n"
+        "cellblock stopped this cell: it used more than 2 GiB of memory\n"
+        "(memory_max_bytes).\n"
         "Your variables are as they were before it.\n"
         "What its processes share could only be estimated here. To have it measured, set\n"
         'backend = "bubblewrap" in the file of policy mine.\n'

@@ -18,7 +18,7 @@ LEFT = (
 def test_the_list_in_a_terminal():
     known = offered(Llm(base_url="http://a", models=("small",)))
     assert tools((Tool(name="f", is_async=True), *known), SPENT)["text/plain"].splitlines() == [
-        "1 tool of the operator's, 2 tools of the host's",
+        "1 tool of the policy's, 2 tools of the host's",
         "  async f()",
         "  llm(prompt: str, *, system: str | None = None, model: Literal['small'] =",
         "      'small', temperature: float | None = None, max_tokens: int = 4096, stop:",

@@ -3,7 +3,7 @@
 The file has exactly the form that nbformat writes: keys sorted, one blank for each level, texts as
 lists of lines. So it differs from a front end's file only by what was run. nbformat's own writer is
 not used, because it holds the whole notebook as Python objects, twice
-(docs/adr/0106-a-batch-run-uses-a-sandbox-pool-and-resumes-by-notebook.md).
+(docs/adr/0049-check-and-run.md).
 """
 
 from __future__ import annotations

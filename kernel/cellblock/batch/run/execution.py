@@ -44,6 +44,7 @@ from cellblock.host.services import changes, keeping
 from cellblock.jupyter.messages import kernel_info
 from cellblock.policy import paths
 from cellblock.policy.narrow_requests import NOTEBOOK_TABLE, narrow_for_notebook
+from cellblock.render.headings import Heading
 from cellblock.render.text import encodable
 
 if TYPE_CHECKING:
@@ -585,7 +586,8 @@ class Execution:
         if stop is not None:
             # Say why it was stopped, and leave out what became of its variables: nobody can go on
             # with them.
-            why = "" if result.error is None else f"The cell was stopped: {result.error.message}."
+            how = Heading.LOST if stop.said.startswith(Heading.LOST) else Heading.STOPPED
+            why = "" if result.error is None else f"{how}: {result.error.message}."
             own = self._options.cell_timeout
             policys = None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):

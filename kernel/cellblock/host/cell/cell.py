@@ -61,6 +61,8 @@ _MOST_UNSET: Final = 1_000
 _TICK: Final = 0.05
 #: The kinds of failed calls that are about files.
 _FILE_KINDS: Final = frozenset({"database", "file", "process"})
+#: The most addresses in one card.
+_MOST_ADDRESSES: Final = 5
 #: The errors whose own text says already that something was refused.
 _REFUSED_BY_TEXT: Final = frozenset({errno.EACCES, errno.EPERM})
 
@@ -79,6 +81,10 @@ class CellRun:
         self.outcome: Outcome | None = None
         #: The policy's refusal, if the exception that ended the cell came from one.
         self.refusal: Refusal | None = None
+        #: The policy's fields about which a card was shown.
+        self._refused_by = set[str]()
+        #: The addresses that failed programs of the cell were given, in order, each once.
+        self._addresses = dict[str, None]()
         #: The files that were copied out after the cell.
         self.exported: CellArtifacts | None = None
         #: Hashes of the exceptions that were shown (``_hash``).
@@ -165,17 +171,33 @@ class CellRun:
         if not self.request.silent:
             self._outputs.publish("error", error, OF_DISPLAY if message.of_display else None)
             if refusal is not None:
+                self._refused_by.add(refusal.field)
                 self._outputs.card(self._front.views.refusal_card(refusal))
+
+    def program_failed(self, address: str) -> None:
+        """Note that a program of the cell failed, and the address that it was given."""
+        if len(self._addresses) < _MOST_ADDRESSES:
+            self._addresses[address] = None
+
+    def _show_why_programs_failed(self) -> None:
+        """Show one card, below all other output, if the policy kept programs from a network."""
+        views = self._front.views
+        refusal = views.refusal_of_programs(list(self._addresses), self.request.code)
+        if refusal is None or self.request.silent or refusal.field in self._refused_by:
+            return
+        self._outputs.card(views.refusal_card(refusal))
 
     def _explained(self, message: wire.Error) -> tuple[dict[str, Any], Refusal | None]:
         """Return the content of an exception's message, and the policy's refusal behind it, if any.
 
         The refusal is also put into the exception's text, in one line, for readers who get no card.
         """
-        error = gateway.clean_error(message.ename, message.evalue, message.traceback)
         call = message.failed_call
         views = self._front.views
         refusal = views.refusal_of(call, self.request.code) if call is not None else None
+        # A card stands below the user's own frames.
+        lines = message.folded if refusal is not None and message.folded else message.traceback
+        error = gateway.clean_error(message.ename, message.evalue, lines)
         if refusal is not None:
             # Runners such as papermill show only an error's value.
             sentence = views.refusal_in_a_line(refusal)
@@ -209,7 +231,7 @@ class CellRun:
     def _look(self, outcome: Outcome, exported: CellArtifacts | None = None) -> None:
         """Look for files that the user should hear of, if the views want that; then finish.
 
-        A thread looks, since a cell may keep a folder locked for as long as it likes (ADR 0183).
+        A thread looks, since a cell may keep a folder locked for as long as it likes (ADR 0003).
         """
         front = self._front
         request = self.request
@@ -243,6 +265,7 @@ class CellRun:
         elif outcome.unadmitted is not None:
             self._fail(*views.unadmitted(outcome.unadmitted))
         elif outcome.status == "ok":
+            self._show_why_programs_failed()
             self._note_unset()
             expressions = gateway.clean_expressions(
                 outcome.user_expressions, show=views.show_in_passing
@@ -256,6 +279,7 @@ class CellRun:
             # ``error`` may have been called for other exceptions, as those of a display or a
             # callback. The reply has the exception that ended the cell.
             error, self.refusal = self._explained(outcome.error)
+            self._show_why_programs_failed()
             self._note_unset()
             self._reply("error", outcome.payload, **error)
 

@@ -18,7 +18,7 @@ import msgspec
 
 from cellblock.host.cell import output_log
 from cellblock.host.cell.quota import STREAMS
-from cellblock.host.cell.transcript import BY_HOST, GAP, LATE
+from cellblock.host.cell.transcript import BY_HOST, GAP, LATE, NOTICE
 from cellblock.host.cell.withheld import Withheld
 from cellblock.host.output import gateway
 from cellblock.host.output.text import Frame, json_size, split_tail
@@ -66,6 +66,9 @@ class ShownCell(Protocol):
 
     def error(self, message: wire.Error) -> None:
         """Publish an exception."""
+
+    def program_failed(self, address: str) -> None:
+        """Note that a program of the cell failed, and the address that it was given."""
 
 
 class Outputs:
@@ -116,9 +119,7 @@ class Outputs:
         #: The beginning of an escape sequence or the like at which a piece of a stream was cut.
         #: The next piece may complete it.
         self._cut: dict[Stream, str] = {}
-        #: The text that was shown last. A notice begins on a new line if this does not end one.
-        self._last = ""
-        #: Whether any text had colours, which a notice must reset.
+        #: Whether any text had colours, which the line about a gap must reset.
         self._coloured = False
         # Of the session:
         #: Ids of comms that are the host's own: no cell opens one.
@@ -212,7 +213,6 @@ class Outputs:
         self._number = self._number if cell is None else cell.count
         self._quota = self._views.quota()
         self._cards = []
-        self._last = ""
         self._coloured = False
         self._cut = {}
         self._kept.begin(self._number)
@@ -291,9 +291,13 @@ class Outputs:
     def _answer(self, message: wire.Show | wire.NotThere) -> None:
         """Show what a magic asks for, or why the policy hides what a cell looked for in vain.
 
-        Nothing is shown if the quota has no room, or if the policy was not behind it.
+        Nothing is shown if the quota has no room, or if the policy was not behind it. The address
+        that a failed program was given goes to the cell, which shows one card for all.
         """
-        if isinstance(message, wire.NotThere):
+        if isinstance(message, wire.NotThere) and message.kind == "address":
+            if self._cell is not None and self._is_sent():
+                self._cell.program_failed(message.name)
+        elif isinstance(message, wire.NotThere):
             code = "" if self._cell is None else self._cell.request.code
             line = self._views.missing_once(message, code)
             if line and self._quota.admits(len(line)):
@@ -309,7 +313,6 @@ class Outputs:
         self.publish("clear_output", {"wait": wait})
         if self._libraries is not None:
             self._libraries.forget()
-        self._last = ""
         for bundle in self._cards:
             self._show_card(bundle)
 
@@ -351,7 +354,6 @@ class Outputs:
         if shown and self._is_earlier(number):
             self._publish_under(number, "stream", {"name": kind, "text": shown})
         elif shown:
-            self._last = shown
             self._coloured = self._coloured or "\x1b" in shown
             self.publish("stream", {"name": kind, "text": shown}, LATE if late else None)
         if shown is not text and quota.over(kind):
@@ -453,12 +455,12 @@ class Outputs:
             if end.left_out:
                 self._mark_gap(kind, end)
             if end.text:
-                self._publish_held("stream", {"name": kind, "text": end.text}, end.text)
+                self._publish_held("stream", {"name": kind, "text": end.text})
         ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
         if left_out := quota.displays_left_out():
             self.notice(self._left_out("display", left_out))
         for name, content in ready:
-            self._publish_held(name, content, "")
+            self._publish_held(name, content)
 
     def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
         """Return the type and content of a display that was held; None if it does not fit.
@@ -473,10 +475,9 @@ class Outputs:
         self._with_library(content, 0, update=held.update)
         return self._finished(message, content, name, update=held.update)
 
-    def _publish_held(self, kind: str, content: dict[str, Any], text: str) -> None:
-        """Publish one held message, ``text`` if it is a stream's, unless front ends are behind."""
+    def _publish_held(self, kind: str, content: dict[str, Any]) -> None:
+        """Publish one held message, unless front ends are behind."""
         if self._brake.admits():
-            self._last = text
             self._publish_under(0, kind, content)
         else:
             self._withheld.messages += 1
@@ -500,7 +501,6 @@ class Outputs:
         before = f"{_CUT}\n" if end.cut_before else ""
         behind = _CUT if end.cut_behind else ""
         sentence = self._left_out(kind, end.left_out)
-        self._last = behind
         text = f"{start}{before}{Heading.NOTICE} {sentence}]\n{behind}"
         content = {"name": kind, "text": text}
         self._publisher.publish("stream", content, self._parent, metadata=GAP)
@@ -508,16 +508,12 @@ class Outputs:
     # --- the host's own cards and notices -----------------------------------------------------
 
     def notice(self, what: str) -> None:
-        """Show the host's own words in stderr, on a line of their own, without the cell's colours.
+        """Show a line of the host's own words, as a display: front ends show stderr as an error.
 
-        They appear under the request that came last, as cards do.
+        It appears under the request that came last, as cards do.
         """
-        start = "\x1b[0m" if self._coloured else ""
-        if self._last and not self._last.endswith("\n"):
-            start += "\n"
-        self._last = ""
-        text = f"{start}{Heading.NOTICE} {what}]\n"
-        self._publish_own("stream", {"name": "stderr", "text": text})
+        bundle = {"text/plain": f"{Heading.NOTICE} {what}]"}
+        self._publish_own(bundle, NOTICE)
 
     def card(self, bundle: dict[str, Any]) -> None:
         """Show one of the host's own bundles below the cell, even if a widget captures outputs.
@@ -531,10 +527,11 @@ class Outputs:
         self._show_card(bundle)
 
     def _show_card(self, bundle: dict[str, Any]) -> None:
-        self._publish_own("display_data", {"data": bundle, "metadata": {}, "transient": {}})
+        self._publish_own(bundle, BY_HOST)
 
-    def _publish_own(self, kind: str, content: Any) -> None:
-        self._publisher.publish(kind, content, self._parent, metadata=BY_HOST)
+    def _publish_own(self, bundle: dict[str, Any], metadata: dict[str, str]) -> None:
+        content = {"data": bundle, "metadata": {}, "transient": {}}
+        self._publisher.publish("display_data", content, self._parent, metadata=metadata)
 
 
 def _id_of(message: Shown) -> str | None:

@@ -35,7 +35,7 @@ class Publisher(Protocol):
 
 
 class FlowControl(Protocol):
-    """Makes the guest wait when front ends do not read its outputs (ADR 0075)."""
+    """Makes the guest wait when front ends do not read its outputs (ADR 0040)."""
 
     def admits(self) -> bool:
         """Return whether outputs may still be published."""

@@ -31,7 +31,7 @@ from cellblock.backends.plan import check_writable, denied, denied_paths
 from cellblock.errors import PolicyError
 from cellblock.host.snapshots import memory
 from cellblock.policy.devices import DRI, NVIDIA, covers, problem
-from cellblock.policy.network import parse_address
+from cellblock.policy.network import is_loopback, parse_address
 from cellblock.policy.paths import pattern_beneath, reads_home_files, within
 from cellblock.policy.vocabulary import GIB, MIB, is_size, size_text
 from cellblock.render.cards import size, value_words
@@ -39,7 +39,7 @@ from cellblock.render.outcomes import Refusal, Remedy, named
 from cellblock.wire.messages import FailedCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cellblock.host.session.config import SessionConfig
     from cellblock.policy.model import Policy
@@ -141,6 +141,35 @@ def judge_missing(
         return None
     remedy = Remedy(list_line(field, [name]), listed=True)
     return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
+
+
+def judge_programs(addresses: Sequence[str], config: SessionConfig) -> Refusal | None:
+    """Return why failed programs could not connect, or None if the policy was not behind it.
+
+    Nobody reports the errno of such a failure. An empty address is one that is not known.
+    """
+    plan = config.prepare.plan
+    refused = dict[str, Refusal]()
+    listed = config.policy.network_access
+    known = listed if isinstance(listed, tuple) else ()
+    for address in addresses if plan.locks else ():
+        if not address and known:
+            continue
+        is_own = plan.loopback and _names_loopback(address)
+        number = errno.ECONNREFUSED if is_own else errno.EHOSTUNREACH
+        if refusal := _network(FailedCall("network", number, address), config):
+            refused[refusal.asked] = refusal
+    if "" in refused or not refused:
+        return refused.get("")
+    first = next(iter(refused.values()))
+    return dataclasses.replace(first, remedy=Remedy(list_line(first.field, (*known, *refused))))
+
+
+def _names_loopback(address: str) -> bool:
+    try:
+        return is_loopback(parse_address(address).host)
+    except ValueError:
+        return False
 
 
 def _missing(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:

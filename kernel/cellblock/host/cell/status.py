@@ -26,6 +26,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cellblock.analysis.findings import ONLY_THE_POLICY
 from cellblock.backends import plan
 from cellblock.backends import report as reports
 from cellblock.errors import AdmissionError, BackendError, CellblockError, InputError, PolicyError
@@ -37,6 +38,7 @@ from cellblock.host.cell.refusals import (
     judge,
     judge_gpus,
     judge_missing,
+    judge_programs,
     judge_secrets,
     looks_for_gpus,
     names_home,
@@ -56,6 +58,7 @@ from cellblock.policy.model import Gap, Status
 from cellblock.policy.narrowing import changed_fields
 from cellblock.render import outcomes as cards
 from cellblock.render import policy_card, tables
+from cellblock.render.allowing import who_allows_more
 from cellblock.render.cards import problem, problem_failure, value_words
 from cellblock.render.outcomes import denial, denial_failure
 from cellblock.render.text import visible
@@ -476,14 +479,19 @@ class Views:
 
         ``label`` names the source that has the findings, if it is not the cell's own.
         """
+        more = who_allows_more(self.file, is_operators=self._is_operators)
+        shown = [
+            replace(finding, remedy=more) if finding.remedy == ONLY_THE_POLICY else finding
+            for finding in findings
+        ]
         card = denial(
-            findings,
+            shown,
             policy_name=self.name,
             file=self.file,
             is_operators=self._is_operators,
             source_label=label or None,
         )
-        return card, denial_failure(card, findings)
+        return card, denial_failure(card, shown)
 
     def too_long(self, has: int, cap: int, what: str) -> Shown:
         """Return the card and error of a cell that is too long for the source check.
@@ -560,6 +568,12 @@ class Views:
         """Return the refusal behind a call that failed in a cell, with advice; None if none."""
         config = self._config
         refusal = judge(call, config, code) if config is not None else None
+        return advised(refusal, code, config.policy) if config and refusal is not None else None
+
+    def refusal_of_programs(self, addresses: Sequence[str], code: str) -> Refusal | None:
+        """Return the policy's refusal behind programs that could not connect, or None."""
+        config = self._config
+        refusal = judge_programs(addresses, config) if config is not None else None
         return advised(refusal, code, config.policy) if config and refusal is not None else None
 
     def missing_once(self, message: wire.NotThere, code: str) -> str:

@@ -44,8 +44,10 @@ _OURS: Final = frozenset(
 )
 # The metadata of published messages. Only the host sets these. A cell's own messages have no
 # metadata, except those of comms.
-#: Of a message of the host's own among a cell's: a notice, a table, a card.
+#: Of a message of the host's own among a cell's: a table, a card.
 BY_HOST: Final = {"cellblock": "host"}
+#: Of a line of the host's own. It is a display, as front ends show stderr as they show errors.
+NOTICE: Final = {"cellblock": "notice"}
 #: Of a line of the host's in a cell's stream, which says how much is left out there.
 GAP: Final = {"cellblock": "gap"}
 #: Of text that a thread of an earlier cell printed while this cell ran.
@@ -84,7 +86,12 @@ class Output:
     @property
     def by_host(self) -> bool:
         """Whether the host made this: a notice or a card, or a table that a cell asked for."""
-        return self.kind in ("stream", "display_data") and self.metadata == BY_HOST
+        return self.kind == "display_data" and self.metadata in (BY_HOST, NOTICE)
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether this is a line of the host's own."""
+        return self.kind == "display_data" and self.metadata == NOTICE
 
     @property
     def is_of_display(self) -> bool:

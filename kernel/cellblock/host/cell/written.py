@@ -1,7 +1,7 @@
 """``Looks``: looks, when a cell has ended, for files that its user should hear of.
 
 The folders are the cells', who may keep a folder locked for as long as they like. So a thread looks
-(ADR 0183). The cell's end waits for the thread, at most ``PATIENCE`` seconds, so that what is found
+(ADR 0003). The cell's end waits for the thread, at most ``PATIENCE`` seconds, so that what is found
 is shown under the right cell.
 """
 

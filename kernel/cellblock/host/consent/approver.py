@@ -12,7 +12,7 @@ requests are refused without a question::
 A question is put at the front end's input prompt. An answer is the code that the question shows,
 and a word. A line that was typed before the question was there, or for a question of the cell's
 own, does not have the code, so it allows nothing. A user who forgot the code is asked once more
-(ADR 0105).
+(ADR 0043).
 """
 
 from __future__ import annotations

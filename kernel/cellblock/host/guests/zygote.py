@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from cellblock.descriptors import identity
+from cellblock.descriptors import identity, make_usable
 from cellblock.host.guests.process import Lineage
 from cellblock.host.limits.shared_memory import SharedMemory
 from cellblock.wire import frames, messages
@@ -163,6 +163,9 @@ class Zygote:
 
     def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
         self._reactor = reactor
+        # Cells may have taken away rights in their own folder, without which nothing begins there.
+        with contextlib.suppress(OSError):
+            make_usable(prepare.scratch)
         self._sock, self.pid = spawn()
         _SOCKETS.add(self._sock)
         self.users: list[ZygoteUser] = []
@@ -258,6 +261,8 @@ class Zygote:
         number = guest.lineage.number = next(self._numbers)
         self._forks[number] = guest
         place = place or self._place
+        with contextlib.suppress(OSError):
+            make_usable(place.scratch)
         guest.send(replace(place, seed=os.urandom(32)))
         mounts = guest.lineage.mounts = place.scratch if self._own_mounts else ""
         self._send(messages.Fork(id=number, trial=trial, mounts=mounts), guest.child_fds)

@@ -429,24 +429,20 @@ def _sizes(folder: str, forks: Collection[ForksFolder] = ()) -> Iterator[int]:
     name = folder
     try:
         while True:
-            with contextlib.suppress(OSError):
+            try:
                 fd = open_folder(name, stack[-1][0] if stack else None)
+            except PermissionError:
+                yield ENDLESS  # cells took rights away meanwhile, so that nobody could look
+                return
+            except OSError:
+                fd = -1  # the folder is gone
+            if fd >= 0:
                 folders = list[str]()
                 stack.append((fd, folders))
                 with contextlib.suppress(OSError):
                     # From a folder's time of access, a cell could see how far the walk is.
                     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
-                with os.scandir(fd) as found:
-                    for entry in found:
-                        with contextlib.suppress(OSError):  # the entry is gone
-                            status = entry.stat(follow_symlinks=False)
-                            links = max(1, status.st_nlink)
-                            if stat.S_ISDIR(status.st_mode):
-                                this = ForksFolder(entry.name, status.st_dev, status.st_ino)
-                                if len(stack) > 1 or this not in forks:
-                                    folders.append(entry.name)
-                                links = 1
-                            yield max(LEAST, status.st_blocks * _BLOCK // links)
+                yield from _entries(fd, folders, forks if len(stack) == 1 else ())
                 waiting += len(folders)
                 random.shuffle(folders)
             while stack and not stack[-1][1]:
@@ -461,6 +457,29 @@ def _sizes(folder: str, forks: Collection[ForksFolder] = ()) -> Iterator[int]:
     finally:
         for fd, _ in stack:
             os.close(fd)
+
+
+def _entries(fd: int, folders: list[str], forks: Collection[ForksFolder]) -> Iterator[int]:
+    """Yield the bytes on disk of each entry of a folder, and add the names of its folders.
+
+    What can't be looked at though it is there, counts as ENDLESS.
+    """
+    with contextlib.suppress(FileNotFoundError), os.scandir(fd) as found:
+        for entry in found:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                yield ENDLESS
+                return
+            links = max(1, status.st_nlink)
+            if stat.S_ISDIR(status.st_mode):
+                this = ForksFolder(entry.name, status.st_dev, status.st_ino)
+                if this not in forks:
+                    folders.append(entry.name)
+                links = 1
+            yield max(LEAST, status.st_blocks * _BLOCK // links)
 
 
 def _systems(folders: Iterable[str]) -> Iterator[os.statvfs_result]:

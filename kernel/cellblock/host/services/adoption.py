@@ -1,7 +1,7 @@
 """Adoption: a kernel takes over the layers of an earlier session, so its cells see those files.
 
 The start of a kernel calls ``adopt`` before the zygote lays its layers. Both kernels must have a
-name in common: the connection file, which a restart keeps, or the notebook (ADR 0145). A kernel
+name in common: the connection file, which a restart keeps, or the notebook (ADR 0033). A kernel
 adopts all layers of one session or none. The session must have ended, its layers must be over the
 same folders and belong to this user, and the policy may allow no more than the session's did.
 

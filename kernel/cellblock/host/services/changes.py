@@ -810,6 +810,8 @@ class _Walk:
         with contextlib.ExitStack() as stack:
             try:
                 inner = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=above)))
+                # Without the right to search it, its names could be read, and nothing of its files.
+                os.stat(".", dir_fd=inner)
             except OSError:
                 yield Change(self._root, path, "new", None, None, UNREADABLE)
                 return
@@ -894,7 +896,7 @@ class _Walk:
         known = self._settled.get(change.name)
         if known is not None and known.is_of(change):
             return
-        # By st_ctime, which nobody sets (ADR 0137). A file that keeping itself wrote is not newer.
+        # By st_ctime, which nobody sets (ADR 0033). A file that keeping itself wrote is not newer.
         settled_as = None if known is None else known.yours
         newer = there is not None and there.st_ctime_ns > self._began and change.yours != settled_as
         yield replace(change, yours_since=there.st_ctime) if newer and there else change

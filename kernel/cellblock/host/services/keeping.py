@@ -357,7 +357,7 @@ class _Keeping:
                 # The user's own mode, or that of any new file: cells chose that of the staged one.
                 mode = 0o666 & ~umask() if there is None else stat.S_IMODE(there.st_mode)
                 os.fchmod(new, mode & 0o777)
-                # Kept means on disk; the layer itself is mounted volatile (ADR 0132).
+                # Kept means on disk; the layer itself is mounted volatile (ADR 0032).
                 os.fsync(new)
         if self._asked is not None and self._asked.get(change.name) != digest:
             raise OSError(errno.EBUSY, _IS_ANOTHER)

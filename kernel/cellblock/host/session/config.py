@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 #: Descriptors that the host needs for each copy of the guest: a socket, two pipes, a pidfd.
 _FILES_OF_A_COPY: Final = 4
 #: The folder in the project that cells write to if nothing can be staged.
-_WORK: Final = "work"
+WORK: Final = "work"
 #: Files that the patterns of a narrowing's ``read_deny_paths`` may name: each is looked up and
 #: hidden by itself.
 MOST_NAMED: Final = 1_000
@@ -423,7 +423,7 @@ def _staged(
             layers = projects
     if not reason:
         return policy, layers, ""
-    project, work = str(options.project), options.project / _WORK
+    project, work = str(options.project), options.project / WORK
     own = [root for root in written if within(root, project) and root != placeholders["{scratch}"]]
     # Not through a link: a checkout could bring one of that name, to any file of the user's.
     if not own:
@@ -577,7 +577,7 @@ def _secrets(policy: Policy, narrowed: Policy, project: Path) -> tuple[tuple[Pat
     filled = list(policy.filesystem_write_roots)
     filled += itertools.chain.from_iterable(paths.host_write_roots(policy).values())
     if policy.filesystem_staged_roots:  # cells have it where nothing can be staged: see ``_staged``
-        filled.append(str(project / _WORK))
+        filled.append(str(project / WORK))
     secrets, scanned_all = paths.find_secret_files(roots, narrowed.read_deny_paths, filled=filled)
     return tuple(map(Path, secrets)), scanned_all
 

@@ -97,7 +97,7 @@ MAX_QUESTIONS: Final = 1_000
 
 #: Shown once, before the first cell that can't see what the user changed.
 _STALE_NOTICE: Final = (
-    "cellblock: cells may not see files that you change from now on ({}). Restart the kernel.\n"
+    "can't be sure that cells see files that you change from now on ({}). Restart the kernel"
 )
 #: Matches a cell that is ``%undo`` and nothing else. Group 1 is the argument of ``%undo``.
 _UNDO_ALONE: Final = re.compile(r"\s*+%undo((?:[ \t#][^\n]*+)?+)\s*+")
@@ -502,7 +502,7 @@ class Requests:
         request.refreshed = True
         if failure and not self._stale_notice_shown:
             self._stale_notice_shown = True
-            self._front.tell(messages.Stream(name="stderr", text=_STALE_NOTICE.format(failure)))
+            self.on_notice(_STALE_NOTICE.format(failure))
         if self.request is request and request.state is RequestState.admitted:
             self._send(request)
 

@@ -41,7 +41,7 @@ class PastRequest(Struct, frozen=True):
 
     message: Any
     seconds: float
-    #: Whether the request comes out the same a second time (ADR 0148), and so does what came after.
+    #: Whether the request comes out the same a second time (ADR 0027), and so does what came after.
     repeatable: bool = False
     #: Whether the request comes out the same, but what came after it does not: from there on the
     #: guest had new random numbers.

@@ -28,13 +28,13 @@ shares its memory until one of them writes to it, and waits::
 - *kept*: the copy stands, which means that it reported to have forked and waits. It is stopped
   (SIGSTOP). When a guest is lost the newest copy takes over. The older ones are for ``%undo``: as
   many as the policy allows, and none that ``%undo`` does not need because all cells it may step
-  over can be run again from newer copies (ADR 0148).
+  over can be run again from newer copies (ADR 0027).
 - *lost*: the copy ended, could not be made, or was dropped.
 
 A kill, ``%undo``, ``%restore``, ``%branch``, the start of a fork's session and a narrowing by locks
 all work alike: the guest ends, and the copy of a snapshot takes over as the guest (``_try``,
 ``_wake_as_guest``). Usually the copy forks a twin first, which holds the snapshot from then on, so
-that no kill costs a state (ADR 0179).
+that no kill costs a state (ADR 0028).
 """
 
 from __future__ import annotations

@@ -118,7 +118,10 @@ class Roots:
         """
         if not path or "\0" in path or len(os.fsencode(path)) > _MAX_PATH:
             raise not_granted(f"{path[:100]!r} is no path")
-        whole = os.path.normpath(f"{self._project}/{path}" if path[0] != "/" else path)
+        # ``~`` is the user's home, as in the policy, and not the folder that cells have for it.
+        is_home = path == "~" or path.startswith("~/")
+        expanded = str(Path(path).expanduser()) if is_home else path
+        whole = os.path.normpath(f"{self._project}/{expanded}" if expanded[0] != "/" else expanded)
         whole = whole.replace("//", "/", 1) if whole.startswith("//") else whole
         roots = [root for root in self._roots if within(whole, root)]
         if not roots:

@@ -449,7 +449,7 @@ class Broker:
         """Send an answer, but not before the guest has read the request that was sent before it.
 
         The host sees that a guest has not read a request by the unread bytes in its socket. An
-        answer among these bytes would be confused with the request (ADR 0076).
+        answer among these bytes would be confused with the request (ADR 0004).
         """
         if self._unsent or not self._requests.is_read():
             if not self._unsent:
@@ -488,7 +488,7 @@ class Broker:
         if self._lines and request is not None and isinstance(request.message, messages.Execute):
             lines, self._lines = self._lines, []
             text = "".join(f"{line}\n" for line in lines)
-            self._show(messages.Stream(name="stderr", text=text))
+            self._show(messages.Stream(name="stdout", text=text))
 
     def _count(self, pending: _PendingCall, record: CallRecord) -> bool:
         """Count a call that has ended for its cell. Return whether the audit log lists it."""

@@ -453,3 +453,11 @@ def test_a_file_that_has_another_name_left_is_not_taken_to_be_where_it_was(tmp_p
     with pytest.raises(FileNotFoundError):
         real_name(fd)
     os.close(fd)
+
+
+def test_home_is_the_users_own_as_in_the_policy(ground, monkeypatch):
+    monkeypatch.setenv("HOME", str(ground / "project"))
+    assert reader(ground)("~/data/a.csv") == "x,y\n1,2\n"
+    for path in ("~/outside.txt", "~root/data/a.csv", "~"):
+        with pytest.raises(OperationError, match="it is beneath no root"):
+            reader(ground)(path)
