@@ -16,7 +16,7 @@ PARALLEL := -q -n $(JOBS) --dist worksteal
 QUICK := unit or quick
 
 .PHONY: help run shape test test-unit test-all test-pythons coverage lint lint-style lint-types lint-docs \
-    dist docs frameworks lab lessons gpu bench bench-batch bench-fleet bench-check bench-cluster bench-snapshots bench-work scorecard fuzz storm mutants clean
+    dist docs frameworks lab lessons gpu bench bench-work bench-fleet bench-limits scorecard fuzz storm mutants clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -101,31 +101,20 @@ dist: .venv/for-dist ## Build sdist and wheel into dist/, and check that they ar
 gpu: .venv/for-test ## Try cells on this machine's GPU; skipped where it has none
 	$(BIN)/python -m pytest tests/gpu
 
-bench: .venv/for-test ## Measure against stock ipykernel, as ratios; then calls of tools and over MCP, and mode safe in a loop
-	$(BIN)/python tests/bench/bench.py
-	$(BIN)/python tests/bench/tools.py
-	$(BIN)/python tests/bench/mcp_stdio.py
-	$(BIN)/python tests/bench/language.py
+bench: .venv/for-test ## Measure a round trip and a start against stock ipykernel, as ratios; the quick parts of bench-work
+	$(BIN)/python tests/bench/work.py round-trip
+	$(BIN)/python tests/bench/work.py start
 
-bench-snapshots: .venv/for-test ## Measure what snapshots cost, up to 4 GiB, and what a kill costs
-	$(BIN)/python tests/bench/snapshots.py
-
-bench-work: .venv/for-test ## Measure ordinary cells against ipykernel and xeus-python; docs/performance.md
+bench-work: .venv/for-test ## Measure what a user waits for; PART="cells --write" for one part, here with docs/performance.md
 	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check xeus-python
-	$(BIN)/python tests/bench/work.py --write
+	$(BIN)/python tests/bench/work.py $(PART)
 
-bench-batch: .venv/for-test ## Measure cellblock run against nbconvert and nbclient, as ratios
-	$(BIN)/python tests/bench/batch.py
-
-bench-fleet: .venv/for-test ## Measure many sandboxes beside smolagents, sandlock and a fresh Python; docs/performance.md
+bench-fleet: .venv/for-test ## Measure many sandboxes, notebooks, tools and clients at once; PART=run for one part
 	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check smolagents sandlock
-	$(BIN)/python tests/bench/fleet.py
+	$(BIN)/python tests/bench/fleet.py $(PART)
 
-bench-check: .venv/for-test ## Measure cellblock check over a thousand notebooks
-	$(BIN)/python tests/bench/check.py
-
-bench-cluster: .venv/for-test ## Measure cellblock run on a Dask cluster of this machine's, and model a larger one
-	$(BIN)/python tests/bench/cluster.py
+bench-limits: .venv/for-test ## Measure processor time and memory by amount of work; PART=check for one part
+	$(BIN)/python tests/bench/limits.py $(PART)
 
 scorecard: .venv/for-test ## Run outside suites against cellblock, ipykernel and smolagents; docs/scorecard.md. MATERIAL=folder
 	@tools/system-packages

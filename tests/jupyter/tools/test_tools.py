@@ -160,7 +160,7 @@ def test_what_a_tool_prints_is_the_hosts(kernel):
 
 
 def test_thousands_of_calls_in_one_cell(kernel):
-    """How long each takes, `make bench` measures."""
+    """How long each takes, `make bench-fleet PART=tools` measures."""
     assert value(kernel, "[add(n) for n in range(2_000)] == [*range(1, 2_001)]") == "True"
 
 
