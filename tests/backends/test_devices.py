@@ -188,7 +188,7 @@ def test_who_looks_for_a_gpu_is_told_once_that_the_policy_grants_none(machine):
     shown = {}
     for change in (DRIVER, has_gpu):
         kernel = machine.start("", change=change)
-        shown[change] = [reading.stream(kernel.run(cell)[1], "stderr") for _ in range(2)]
+        shown[change] = [reading.notices(kernel.run(cell)[1]) for _ in range(2)]
     assert shown[DRIVER] == ["", ""]  # this machine has none
     first, second = shown[has_gpu]
     assert "cells have no GPU, and this machine has one (nvidia, devices)" in first
@@ -271,5 +271,5 @@ def test_fewer_devices_are_locked_away_and_one_in_use_keeps_the_policy_as_it_was
 
 def told(published):
     """Return what the kernel itself said of snapshots."""
-    text = reading.stream(published, "stderr")
+    text = reading.notices(published)
     return [line for line in text.splitlines() if "snapshot" in line]
