@@ -27,8 +27,13 @@ def made(lines, told):
         os.close(fd)
 
     ours, theirs = lines
-    mounter = session_mounts.SessionMounter(ours, Plan(shared_memory=4096), tell)
-    assert theirs.recv(100) == b"sessions:4096"
+    roots = ("/s", "/dev/shm", "/data")
+    plan = Plan(shared_memory=4096, write_roots=roots, attributes=True)
+    mounter = session_mounts.SessionMounter(ours, plan, "/s", tell)
+    word, _, first = theirs.recv(1000).partition(b":")
+    assert word == b"sessions"
+    # Of what all write, neither the pool's folder nor its /dev/shm is any session's.
+    assert msgspec.msgpack.decode(first) == {"memory": 4096, "shared": ["/data"], "seals": True}
     return mounter
 
 
