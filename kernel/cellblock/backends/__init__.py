@@ -2,8 +2,9 @@
 
 A backend does so by a command around the zygote, by locks in guests, or by both.
 
-Invariant: nothing is claimed that a backend does not declare. A declaration that a guest's report
-of its locks or a probe does not bear out is lowered before it is shown.
+Invariant: nothing is claimed that a backend does not declare. If a guest's report lacks a lock
+that a declaration rests on, or a probe contradicts it, the declaration is lowered before it is
+shown.
 
 The parts, in the order in which a start meets them:
 
@@ -19,9 +20,10 @@ The parts, in the order in which a start meets them:
 - ``report``: puts declarations, the guest's report and the results of probes together, for gaps and
   for ``doctor``. A probe is an attempt of a guest to break what was declared
 
-What is demanded and what was achieved are two types, twice. The host demands a ``Plan`` of locks,
-and a guest answers with a ``LockReport``. A backend makes a ``Declaration``, and an ``Enforcement``
-says what it is worth here.
+What is asked or claimed, and what comes of it, are separate types, in two pairs: ``Plan`` and
+``LockReport``; ``Declaration`` and ``Enforcement``. The host demands a ``Plan`` of
+locks, and a guest answers with a ``LockReport``. A backend makes a ``Declaration``, and an
+``Enforcement`` says what it is worth here.
 
 The package may import ``policy``, ``wire``, ``descriptors`` and ``errors``; of ``guest`` only the
 modules that confine, that try the locks, and that know where packages lie. A zygote may start

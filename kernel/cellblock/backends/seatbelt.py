@@ -168,7 +168,10 @@ class Seatbelt(Backend):
 
     @contextlib.contextmanager
     def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
-        """Yield the command that ``wrap`` returns."""
+        """Yield the zygote's command: ``argv`` under sandbox-exec, as ``wrap`` makes it.
+
+        Nothing has to stay open.
+        """
         yield self.wrap(argv, view)
 
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:

@@ -70,9 +70,10 @@ _AT_START: Final = re.compile(r"^(\s*):(?=:)")
 
 
 def inert(text: str) -> str:
-    """Return text with one character of each CI command replaced. Its lines must be visible.
+    """Replace one character of each CI command, so that no runner acts on it.
 
-    The text keeps its columns, so that a caret stays below its character.
+    Control characters must already be gone from the lines (``visible``). Columns stay the same, so
+    that a caret stays below its character.
     """
     return "\n".join(_inert_line(line) for line in text.split("\n"))
 

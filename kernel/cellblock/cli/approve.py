@@ -132,8 +132,8 @@ def _show(reviewed: Review, policy: Policy, place: ManifestFile) -> None:
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
     head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
     say(*_unbroken(head, ""))
-    if reviewed.lost:
-        lost = f"what was approved before can't be used, and is lost: {reviewed.lost}"
+    if reviewed.why_unusable:
+        lost = f"what was approved before can't be used, and is lost: {reviewed.why_unusable}"
         complain(lost)
     for cell in reviewed.new:
         _show_cell(cell, policy)

@@ -224,7 +224,8 @@ _CHANGES: Final = word_set("""
 _PROGRAMS: Final = word_set("""
     os.fork os.forkpty os.posix_spawn os.spawn os.system pty.spawn subprocess.Popen
 """)
-#: Events of listing a folder, which the cell that was killed may have changed.
+#: Events of listing a folder. A cell that lists one isn't run again after a kill: the killed cell
+#: may have changed the folder, and the list would come out otherwise.
 _LOOKS: Final = word_set("os.listdir os.scandir")
 #: Events of searches, which find nothing in a folder that may not be read; and of entering one.
 _SEARCHES: Final = word_set("glob.glob/2 os.chdir os.walk pathlib.Path.glob pathlib.Path.rglob")

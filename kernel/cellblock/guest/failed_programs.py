@@ -68,8 +68,8 @@ _URL: Final = re.compile(
 _BY_SSH: Final = re.compile(r"[\w.-]+@([\w.-]+)(?::\D.*)?\Z")
 #: By the scheme of a URL: the port, if the URL names none.
 _PORTS: Final = {"ftp": 21, "git": 9418, "http": 80, "https": 443, "postgresql": 5432, "ssh": 22}
-#: Files of the frames between a cell and the program: those by which ``!`` and ``subprocess`` start
-#: it.
+#: Source files whose frames are skipped on the way up the stack to the code that started a program:
+#: they carry out ``!`` and ``subprocess``.
 _STARTERS: Final = re.compile(r"/(?:IPython/.*|cellblock/guest/\w+|subprocess|os)\.py\Z")
 
 

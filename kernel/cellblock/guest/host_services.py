@@ -256,7 +256,8 @@ class Calls:
 
     def _promote(self) -> None:
         """Wake one follower, which becomes the leader if there is none."""
-        # If another thread changes the dictionary meanwhile, that thread checks for itself.
+        # StopIteration: there are no followers. RuntimeError: another thread changed ``_followers``
+        # meanwhile; that thread then looks itself whether it must lead.
         with contextlib.suppress(RuntimeError, StopIteration):
             next(iter(self._followers)).set()
 

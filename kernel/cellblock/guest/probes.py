@@ -87,7 +87,7 @@ def _read_by_link(w: Trial) -> None:
         os.unlink(f"{w.scratch}/link")
 
 
-def _write_on_import_path(_w: Trial) -> None:
+def _write_on_import_path(_trial: Trial) -> None:
     """Try to make a file without a name in each folder of ``sys.path``. Raises the last refusal."""
     refusal: OSError | None = None
     for folder in filter(os.path.isdir, sys.path):
@@ -144,7 +144,7 @@ def _unix(w: Trial, name: str) -> None:
         sock.connect(w.sockets[name])
 
 
-def _netlink(_w: Trial) -> None:
+def _netlink(_trial: Trial) -> None:
     with _new_socket(socket.AF_NETLINK, socket.SOCK_RAW):
         pass
 
@@ -193,7 +193,7 @@ def _turn(w: Trial) -> None:
                 raise OSError(number, os.strerror(number))
 
 
-def _pair(_w: Trial) -> None:
+def _pair(_trial: Trial) -> None:
     first, second = socket.socketpair()
     with first, second:
         first.sendall(b"x")
@@ -226,7 +226,7 @@ def _child(act: Callable[[], object]) -> None:
         raise OSError(status, os.strerror(status))
 
 
-def _spawn(_w: Trial) -> None:
+def _spawn(_trial: Trial) -> None:
     try:
         pid = os.posix_spawn("/nonexistent", ["-"], {})
     except FileNotFoundError:
@@ -234,14 +234,14 @@ def _spawn(_w: Trial) -> None:
     os.waitpid(pid, 0)
 
 
-def _execute(_w: Trial) -> None:
+def _execute(_trial: Trial) -> None:
     try:
         os.execve("/nonexistent", ["-"], {})
     except FileNotFoundError:
         return
 
 
-def _thread(_w: Trial) -> None:
+def _thread(_trial: Trial) -> None:
     started = threading.Thread(target=_nothing)
     started.start()
     started.join()
@@ -250,7 +250,7 @@ def _thread(_w: Trial) -> None:
 def _nothing() -> None: ...
 
 
-def _itself(_w: Trial) -> None:
+def _itself(_trial: Trial) -> None:
     os.kill(os.getpid(), 0)
     resource.prlimit(0, resource.RLIMIT_NOFILE)
 
@@ -397,7 +397,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         _READ,
         "a cell has what the host had open",
         _use_inherited,
-        lambda _w: os.fstat(1),
+        lambda _trial: os.fstat(1),
         (errno.EBADF,),
         around=True,
     ),
@@ -600,7 +600,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "fork",
         _RUN,
         "a cell can fork",
-        lambda _w: _child(_nothing),
+        lambda _trial: _child(_nothing),
         _thread,
         when="no processes",
         lock="seccomp",
@@ -668,7 +668,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "env_var_access",
         "a cell can read the host's environment",
         lambda w: _variable(w.variable),
-        lambda _w: _variable("HOME"),
+        lambda _trial: _variable("HOME"),
         (errno.ENOENT,),
     ),
     Probe(
@@ -676,7 +676,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "memory_max_bytes",
         "a cell can take more memory",
         _take_too_much,
-        lambda _w: mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE).close(),
+        lambda _trial: mmap.mmap(-1, MIB, flags=mmap.MAP_PRIVATE).close(),
         (errno.ENOMEM,),
         only_by="rlimits",
     ),
@@ -685,7 +685,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "max_open_files",
         "a cell can open more files",
         _open_too_many,
-        lambda _w: os.close(os.dup(1)),
+        lambda _trial: os.close(os.dup(1)),
         (errno.EMFILE,),
     ),
     Probe(

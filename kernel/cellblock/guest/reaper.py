@@ -99,8 +99,9 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
         signal.signal(signal.SIGTERM, on_signal)
         ended = os.pidfd_open(zygote)
         if ended not in _readable(ended, host):
-            # The zygote sees the socket's end only if no process has the host's end open. A child
-            # that the host has forked may.
+            # The host is gone, but the zygote reads end-of-file only once nobody holds the host's
+            # side of the socket, and a child of the host may still hold it. So shut the socket down
+            # here.
             control.shutdown(_socket.SHUT_RDWR)
             _readable(ended, within=_TIMEOUT)
         _, status = os.waitpid(zygote, os.WNOHANG)

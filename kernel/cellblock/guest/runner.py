@@ -46,7 +46,7 @@ _Info: Final[Any] = interactiveshell.ExecutionInfo
 _Result: Final[Any] = interactiveshell.ExecutionResult
 
 #: File name of the call that starts a template. It is this file's, which tracebacks leave out.
-_TEMPLATE_CALL: Final = __file__
+_TEMPLATE_CALL_FILE: Final = __file__
 #: Variable of that call that holds the state. Not an identifier, so no template can use it.
 _TEMPLATE_STATE: Final = "state of the cell"
 #: Entry of ``sys.path`` that replaces the folder that a cell runs in. It is not a folder.
@@ -347,7 +347,7 @@ class Runner:
         line: list[ast.stmt] = [ast.Expr(call)]
         start = ast.Module(line, []) if request.silent else ast.Interactive(line)
         mode = "exec" if request.silent else "single"
-        self._run(ast.fix_missing_locations(start), _TEMPLATE_CALL, mode, namespace)
+        self._run(ast.fix_missing_locations(start), _TEMPLATE_CALL_FILE, mode, namespace)
 
     def _parse(self, source: str, name: str) -> ast.Module:
         """Parse and rewrite a template. Raises SyntaxError, without this module's frames."""

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     Zygote = tuple[socket.socket, int]
 
     class Ahead(Protocol):
-        """The zygote of a waiting kernel, which was told a policy (``warm.ToldZygote``)."""
+        """The interface of ``warm.ToldZygote``.
+
+        It is a waiting kernel's zygote that already has a policy, and guests.
+        """
 
         def take(self, prepare: Prepare) -> Standing | None:
             """Return the zygote and its guests if it was told exactly this; else end it."""

@@ -39,13 +39,13 @@ from cellblock.jupyter.lab_messages import (
     Refresh,
     Request,
     budget_rows,
-    call_words,
+    call_json,
     cell_words,
     failure,
     finding_words,
     first_line,
-    gap_words,
-    question_words,
+    gap_json,
+    question_json,
     read_request,
     read_secret,
     record_words,
@@ -141,7 +141,8 @@ class Lab:
         self._calls: dict[int, dict[str, Any]] = {}
         #: Numbers of the calls that the extension knows to be running. Their ends must be told.
         self._running: set[int] = set()
-        #: Running calls that had no room among the events, to be told next time.
+        #: Running calls that did not fit into the last batch of events for the extension. They go
+        #: into the next that has room.
         self._untold: dict[int, CallRecord] = {}
         self._changes = StagedChanges(kernel.views, kernel.audit, reactor, self._on_changes)
         #: Requests, by comm and id, that wait for a new list of staged changes.
@@ -440,7 +441,7 @@ class Lab:
         self._untold.pop(record.number, None)
         messages = len(self._calls) * max(1, len(self._comms))
         if messages < MOST_CALLS or record.number in self._running:
-            self._calls[record.number] = call_words(record, self._cell_of(record.cell))
+            self._calls[record.number] = call_json(record, self._cell_of(record.cell))
         elif record.status == "unfinished" and len(self._untold) < MOST_CALLS:
             self._untold[record.number] = record
         self._mark_due("state")
@@ -473,7 +474,7 @@ class Lab:
             "yours": comm.identities == question.cell.identities,
             "request": str(question.cell.header.get("msg_id", "")),
         }
-        self._tell(comm, "question", whose | question_words(question.asked))
+        self._tell(comm, "question", whose | question_json(question.asked))
 
     def _answer(self, comm: LabComm, answer: Answer) -> None:
         """Answer the open question, or say why this answer is not accepted."""
@@ -579,7 +580,7 @@ class Lab:
             "verified": not reason,
             "unverified_because": visible(reason) or None,
             "enforced": self._in_force(),
-            "gaps": [*map(gap_words, views.gaps)],
+            "gaps": [*map(gap_json, views.gaps)],
             "budgets": list(budget_rows(views)),
         }
 

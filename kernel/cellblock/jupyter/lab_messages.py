@@ -267,7 +267,7 @@ def cell_words(cell: CellRun, *, ended: bool) -> dict[str, Any]:
     }
 
 
-def call_words(record: CallRecord, cell: int) -> dict[str, Any]:
+def call_json(record: CallRecord, cell: int) -> dict[str, Any]:
     """Return the event of a call that cell ``cell`` made, with secrets masked."""
     fields = record.as_dict()
     arguments = [*map(repr, fields["args"])]
@@ -282,7 +282,7 @@ def call_words(record: CallRecord, cell: int) -> dict[str, Any]:
     }
 
 
-def gap_words(gap: Gap) -> dict[str, Any]:
+def gap_json(gap: Gap) -> dict[str, Any]:
     """Return a gap as it is told."""
     return {
         "title": visible(gap.consequence),
@@ -292,7 +292,7 @@ def gap_words(gap: Gap) -> dict[str, Any]:
     }
 
 
-def question_words(asked: Question) -> dict[str, Any]:
+def question_json(asked: Question) -> dict[str, Any]:
     """Return a question as it is told: without the code, which only the prompt needs."""
     offers: Mapping[str, str] = {**asked.offers, "no": ""}
     return {

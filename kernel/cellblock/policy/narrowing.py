@@ -204,7 +204,8 @@ def may_be_added_to(field: str) -> bool:
 def takes_new_guest(field: str, old: Policy, new: Policy) -> bool:
     """Return whether the change of a field takes a new guest."""
     if field == "network_access" and old.network_access is True:
-        # A guest with the user's network has no neighbours, so it can't reach listed addresses.
+        # With True, a guest connects directly, and has no way to reach listed hosts only. So going
+        # from True to a list takes a new guest; going from True to nothing does not.
         return new.network_access not in (True, False, ())
     return ROWS[field].enforced_by is EnforcedBy.guest
 

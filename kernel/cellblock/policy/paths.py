@@ -327,10 +327,10 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
     head, brace, tail = entry.partition("}")
     folder = _OWN.get(head + brace)
     if folder is not None and tail[:1] in ("", "/"):
-        text = folder() + tail
+        unresolved = folder() + tail
     else:
-        text = _home(_placed(entry, key, places), key, places)
-    named = os.path.normpath(places.folder / text)
+        unresolved = _home(_placed(entry, key, places), key, places)
+    named = os.path.normpath(places.folder / unresolved)
     path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
     if _led_out(entry, path, places):
         what = f"a link leads out of the project folder, to {path}"

@@ -102,7 +102,7 @@ def _adapter() -> TypeAdapter[Policy]:
     return TypeAdapter(Policy)
 
 
-def _named(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
+def _refused_key_and_known(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...] | None]:
     """Return the key of a value that pydantic refuses, and the known keys if it is not one."""
     top = str(loc[0])
     if top not in FIELDS:
@@ -153,7 +153,7 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
         what = "not text"
         remedy = "Give the file and the folders it names names in UTF-8."
         return PolicyError(what, file=ascii(file), key="name", remedy=remedy)
-    key, known = _named(detail["loc"])
+    key, known = _refused_key_and_known(detail["loc"])
     if known is not None:
         table, _, name = key.rpartition(".")
         if table and name in (*FIELDS, "add", "extends"):

@@ -150,7 +150,7 @@ def signature(tool: Tool) -> str:
 
 
 def _parameters(parameters: Sequence[Parameter]) -> Iterator[str]:
-    """Yield the parts of a one list, with ``/`` and ``*`` where Python needs them."""
+    """Yield a signature's parameters, with ``/`` and ``*`` where Python needs them."""
     before = -1
     starred = False
     for one in parameters:

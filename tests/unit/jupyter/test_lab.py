@@ -96,7 +96,7 @@ def test_a_call_is_told_of_in_bounds_and_without_its_secrets():
     tool = messages.Tool(name="log_in", parameters=parameters)
     encoded = values.encode((["hunter2"], {"text": "x" * 2_000 + "\u202e"}), 2**20)
     record = CallRecord(number=7, tool=tool, arguments=bytes(encoded), status="unfinished")
-    told = lab.call_words(record, 3)
+    told = lab.call_json(record, 3)
     assert (told["id"], told["cell"], told["state"], told["seconds"]) == ("7", 3, "running", None)
     assert told["arguments"].startswith("'•••', text='xxx")
     assert "hunter2" not in told["arguments"]

@@ -137,9 +137,9 @@ def _add_address(address: str) -> bool:
     index = socket.if_nametoindex(_LOOPBACK)
     body = _ADDRESS.pack(family, 8 * len(packed), IFA_F_NODAD, 0, index) + attribute
     flags = NLM_F_REQUEST | NLM_F_ACK
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as kernel:
-        kernel.send(_HEADER.pack(_HEADER.size + len(body), RTM_NEWADDR, flags, 1, 0) + body)
-        number = -_ERROR.unpack_from(kernel.recv(_LONGEST), _HEADER.size)[0]
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC) as netlink:
+        netlink.send(_HEADER.pack(_HEADER.size + len(body), RTM_NEWADDR, flags, 1, 0) + body)
+        number = -_ERROR.unpack_from(netlink.recv(_LONGEST), _HEADER.size)[0]
     if number and number not in (errno.EEXIST, *_NOT_HERE):
         raise OSError(number, os.strerror(number), address)
     return not number

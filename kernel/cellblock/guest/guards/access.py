@@ -217,7 +217,7 @@ def is_own(function: Any) -> bool:
 
 
 def is_real_module(value: Any) -> bool:
-    """Return whether this is a module of the import system: facades have no spec."""
+    """Return whether ``value`` is an imported module, not a facade: those have no ``__spec__``."""
     is_module = issubclass(type(value), ModuleType)
     return is_module and namespace_of_module(value).get("__spec__") is not None
 

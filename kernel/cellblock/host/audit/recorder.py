@@ -308,7 +308,10 @@ class Audit:
             )
 
     def kept(self, kept: Iterable[Kept], of: str, by: str) -> None:
-        """Record the staged changes of session ``of`` that were kept. ``by`` says who asked."""
+        """Record the staged changes that were kept, i.e. made in the project.
+
+        They were staged by the session ``of``. ``by`` says who asked to keep them.
+        """
         for each in kept:
             self.enter(
                 records.Kept(

@@ -165,7 +165,8 @@ class DisplayTail:
         #: Ids of displays that were left out, of which no update was shown either.
         self._lost: dict[str, None] = {}
         self._size = 0
-        #: Bytes that were left out. A held display that an update replaces does not count.
+        #: Bytes of displays that were left out. A display that was only replaced by its update
+        #: isn't counted.
         self.dropped = 0
 
     def add(self, message: bytes, name: str | None, *, update: bool) -> bool:

@@ -225,7 +225,7 @@ def of_imports(imports: Iterable[Import], sha256: str) -> ApprovalRequest:
 
 
 def of_start() -> ApprovalRequest:
-    """Return the request of a kernel whose policy has mode unsafe to start."""
+    """Return the request for approval that a kernel makes before it starts with mode unsafe."""
     subject = "mode unsafe"
     return ApprovalRequest(
         of="start",

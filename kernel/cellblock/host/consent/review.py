@@ -75,13 +75,14 @@ class Review(Struct, frozen=True):
     """The changes that approving ``notebook`` as it is now would make.
 
     ``before`` is its record now, if any. ``kept`` and ``gone`` are numbers of approved texts that
-    stay and that go. ``lost`` says why the manifest there can't be used: approving writes over it.
+    stay and that go. ``why_unusable`` says why the manifest there can't be used: approving
+    writes over it.
     """
 
     notebook: str
     sources: Mapping[int, str]
     before: Record | None
-    lost: str
+    why_unusable: str
     new: tuple[NewCell, ...]
     kept: int
     gone: int
@@ -89,7 +90,7 @@ class Review(Struct, frozen=True):
     @property
     def changes(self) -> bool:
         """Whether approving would change anything."""
-        return bool(self.new or self.gone or self.lost)
+        return bool(self.new or self.gone or self.why_unusable)
 
 
 def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int, str]) -> Review:
@@ -104,7 +105,7 @@ def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int,
         name,
         sources,
         before=manifest.notebook(name),
-        lost="" if unusable is None else str(unusable),
+        why_unusable="" if unusable is None else str(unusable),
         new=tuple(
             _new_cell(number, source, policy.rules())
             for number, source in sources.items()
@@ -139,7 +140,7 @@ def approve(place: ManifestFile, policy: Policy, reviewed: Review) -> bool:
         return (*(each for each in before.records if each != reviewed.before), new)
 
     had_key = os.path.lexists(place.key)
-    place.change(with_new, lost=reviewed.lost)
+    place.change(with_new, lost=reviewed.why_unusable)
     return not had_key
 
 

@@ -158,7 +158,11 @@ class Key:
 
 
 def read_key(path: Path) -> Key:
-    """Return the key in a file that only this user can read. Raise AdmissionError."""
+    """Read the key.
+
+    Raises AdmissionError if there is none, if it is malformed or can't be read, or if ``check_own``
+    refuses its file or folder.
+    """
     try:
         content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_FETCH)
         folder = path.parent.stat()

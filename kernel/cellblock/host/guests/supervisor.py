@@ -77,7 +77,7 @@ class Owner(SnapshotOwner, Protocol):
         """Show text that cells, and programs that they started, have written."""
 
     def on_loss(self, stopped: Stopped) -> None:
-        """End the requests that were lost with their guest; send those that never began again."""
+        """End the requests that were lost with their guest. Send again those that had not begun."""
 
     def on_failure(self, detail: str) -> None:
         """End all requests, because no guest can be started."""

@@ -47,8 +47,8 @@ class TimedRequest(Protocol):
     seconds: float | None
     #: Whether the guest reported that it read the request, but is busy with something else.
     acknowledged: bool
-    #: Whether the request was interrupted before it began, and the guest was then interrupted to
-    #: end a task that kept it from beginning.
+    #: The user interrupted the request while it still waited, so the guest was interrupted to end
+    #: the task that was in its way.
     made_way: bool
     #: The limit that the request was interrupted for.
     over: Why | None

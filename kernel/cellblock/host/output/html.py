@@ -457,11 +457,9 @@ class _Cleaner:
         return kept
 
     def _filled(self, body: str) -> str:
-        """Return the filtered HTML with the drawings in their places.
-
-        nh3 writes quotes in attributes and brackets in text as entities, so the pattern only
-        matches elements.
-        """
+        """Put the drawings back where ``_HOLE`` elements stand in the filtered HTML."""
+        # nh3 writes quotes in attributes and brackets in text as entities, so the pattern only
+        # matches elements.
         hole = re.compile(rf'<{_HOLE} class="{self._nonce}-(\d+)"></{_HOLE}>')
         return hole.sub(lambda match: self._drawings[int(match[1])], body)
 

@@ -46,7 +46,8 @@ _FOREIGN: Final = words(
 )
 _FIRST: Final = re.compile(r"[A-Za-z0-9]+")
 
-#: An address that a link may lead to: it takes a click, and these schemes do nothing else.
+#: An address that a link may have. These schemes are safe: nothing is loaded until the user clicks,
+#: and a click only opens the address.
 _LINK: Final = re.compile(r"(?:https?://|mailto:)[^\x00-\x20<>\"'`\\\x7f-\x9f]*+", re.IGNORECASE)
 _RASTER: Final = re.compile(r"data:image/(?:png|jpeg|jpg|gif|webp);base64,[A-Za-z0-9+/=\s]*+")
 

@@ -481,8 +481,8 @@ _LONGEST_LABEL: Final = 2_000
 _MOST_NOTED: Final = 20
 _NUMBERS: Final = frozenset((k.flag, k.number, k.numbers))
 _TEXTS: Final = frozenset((k.formula, k.html, k.label, k.text))
-#: Kinds of keys that a number may be linked to: a numeric value may appear in any text key. A text
-#: may only be linked to keys that are never rendered as markup (``_may_become``).
+#: Kinds of keys that a numeric key may be linked to. Text keys that are rendered as markup are
+#: among them, as a number can't contain markup. For texts see ``_may_become``.
 _SHOWS_NUMBERS: Final = _NUMBERS | _TEXTS
 #: Kinds of keys that a colour may be linked to.
 _COLORED: Final = frozenset((k.color, k.css))

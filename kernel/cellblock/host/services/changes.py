@@ -60,8 +60,8 @@ from cellblock.descriptors import (
 from cellblock.errors import ChangesError
 from cellblock.host.services.keepable import (
     DEEPEST,
-    FOLDER_IN_ITS_PLACE,
-    IN_ITS_PLACE,
+    FILE_IN_PLACE_OF_FOLDER,
+    FOLDER_IN_PLACE_OF_FILE,
     TOO_DEEP,
     UNREADABLE,
     Reasons,
@@ -734,7 +734,7 @@ class _Walk:
         yield from self._change(path, staged, before)
         if before is not None and stat.S_ISDIR(before.st_mode):
             for change in self._deleted(path, below, name, before, None):
-                yield replace(change, why_not=change.why_not or IN_ITS_PLACE)
+                yield replace(change, why_not=change.why_not or FILE_IN_PLACE_OF_FOLDER)
 
     def _names(self, prefix: str, folder: int) -> list[str]:
         """Return the names in a folder that are to be listed, or lead to a path that is."""
@@ -823,7 +823,7 @@ class _Walk:
             self._blocked += blocks
             why = ""
             for change in self._folder(f"{path}/", inner, under, depth + 1):
-                why = FOLDER_IN_ITS_PLACE
+                why = FOLDER_IN_PLACE_OF_FILE
                 yield change
             self._blocked -= blocks
             if not blocks:

@@ -11,8 +11,8 @@
 5. ``Reasons.why_not``, for each file: it is not a regular file, or takes the place of something
    that is not one; it can't be read; its name is one of secrets; it would run unread; its name
    can't be shown.
-6. ``IN_ITS_PLACE``: the user's files in a folder whose place cells gave to a file.
-   ``FOLDER_IN_ITS_PLACE``: the user's file whose place cells gave to a folder.
+6. ``FILE_IN_PLACE_OF_FOLDER``: the user's files in a folder whose place cells gave to a file.
+   ``FOLDER_IN_PLACE_OF_FILE``: the user's file whose place cells gave to a folder.
 
 A file that the user changed after the session began can be kept, but only with ``--overwrite``
 (``Staged.chosen``). ``keeping`` lists the checks that follow.
@@ -34,8 +34,8 @@ from cellblock.policy.paths import SECRETS, pattern_of, within
 DEEPEST: Final = 64
 TOO_DEEP: Final = f"its folders are nested more than {DEEPEST} deep"
 UNREADABLE: Final = "it can't be read"
-IN_ITS_PLACE: Final = "a file is in the place of its folder"
-FOLDER_IN_ITS_PLACE: Final = "a folder is in its place, of which nothing can be kept"
+FILE_IN_PLACE_OF_FOLDER: Final = "a file is in the place of its folder"
+FOLDER_IN_PLACE_OF_FILE: Final = "a folder is in its place, of which nothing can be kept"
 
 #: Ends of names of compiled code, which a program may run in place of the source that a user reads.
 _COMPILED: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")

@@ -174,8 +174,8 @@ class InFlight:
         #: The deadlines of a subshell's request; None for the main shell's.
         self.deadlines: Deadlines[InFlight] | None = None
         self.interrupted_at: float | None = None
-        #: Whether the request was interrupted before it began, and the guest was then interrupted
-        #: to end a task that kept it from beginning.
+        #: The user interrupted the request while it still waited, so the guest was interrupted to
+        #: end the task that was in its way.
         self.made_way = False
         #: Questions that the request put to the user since the last answer.
         self.questions = 0
@@ -1241,7 +1241,7 @@ class Requests:
             self._deadlines_of(request).stop()
 
     def on_loss(self, stopped: Stopped) -> None:
-        """End the requests that were lost with their guest; send those that never began again.
+        """End the requests that were lost with their guest. Send again those that had not begun.
 
         ``stopped`` says why the guest was lost and what was restored. The request that it is
         charged to ends with it as it is, all others as ended ``beside`` that one.

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 # --- the memory of a process ------------------------------------------------------------------
 
-#: Bytes of a guest from which huge pages are looked at. Each is given by a single fault, so that
-#: faults say too little. Reading how many there are takes 80 µs, which guests without large arrays
-#: are spared.
+#: Resident bytes of a guest from which its huge pages are counted too: one fault brings in a whole
+#: huge page, so the count of faults understates its memory. Counting takes 80 µs, so smaller guests
+#: are spared it.
 LARGE: Final = 32 * 2**20
 _KIB: Final = 1024
 

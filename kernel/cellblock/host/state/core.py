@@ -90,7 +90,8 @@ _SWEEP_DELAY: Final = 1.0
 #: Unknown processes that there may be. No more forks are asked for then until nothing has been
 #: forking for a moment, so that the unknown ones can be ended.
 _MAX_UNKNOWN: Final = 3
-#: The detail of a guest's end if ``%restore``, or the pick of a variant, had chosen its state.
+#: ``Stopped.detail`` when the copy chosen by ``%restore``, or by picking a variant, ends before it
+#: has taken over.
 PICKED_ENDED: Final = "what was picked ended before it could go on"
 
 

@@ -35,7 +35,7 @@ def test_what_breaks_while_somebody_is_asked_is_not_written_over(desk):
     with pytest.raises(AdmissionError, match="not a signed manifest"):
         review.approve(desk.place, desk.policy, asked)
     asked = reviewed(desk)
-    assert "it is not a signed manifest" in asked.lost
+    assert "it is not a signed manifest" in asked.why_unusable
     review.approve(desk.place, desk.policy, asked)
     assert names(desk) == ["a.ipynb"]
 
