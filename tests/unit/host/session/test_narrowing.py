@@ -191,7 +191,7 @@ def test_a_denial_shows_the_line_and_the_key(sim):
     (finding,) = narrow(sim, "network_access=false timeout=11").findings
     assert finding.excerpt == "%policy narrow network_access=false timeout=11"
     assert finding.excerpt[finding.column : finding.end_column] == "timeout"
-    assert finding.why == "11 is more than 10"
+    assert finding.why == "can't be changed so: 11 is more than 10"
 
 
 @pytest.mark.parametrize("error", [PolicyError, BackendError])
