@@ -241,7 +241,7 @@ def test_without_its_variable_a_key_is_missed_at_the_start_and_its_requests_are_
     try:
         kernel.wait_ready()
         _, published = said(kernel, "1")
-        told = reading.stream(published, "stderr")
+        told = reading.notices(published)
         assert f"refuses requests to localhost:{tls.port} and " in told
         assert (
             "which take the key API (env:API_KEY): the host's environment has no API_KEY. "

@@ -224,7 +224,7 @@ def test_markup_of_which_nothing_is_left_counts_by_what_there_was(with_policy):
     code = "begin('x'); made = control('HTML', value='')\nfor _ in range(50): update(made, value='<script>' + 'x' * 100_000)"
     _, published = kernel.run(code)
     assert len(reading.of(published, "comm_msg")) < 10
-    assert "display_max_bytes" in reading.stream(published, "stderr")
+    assert "display_max_bytes" in reading.notices(published)
 
 
 def test_the_focus_is_taken_once_a_request(kernel):

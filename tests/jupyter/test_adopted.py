@@ -87,7 +87,7 @@ def start_here():
 
 
 def said(published):
-    return reading.stream(published, "stderr")
+    return reading.notices(published)
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -116,10 +116,10 @@ def test_a_line_says_once_what_is_read_of_a_home_folder(start, world):
     (world.home / "open.csv").write_text("1")
     kernel = start("data", world=world)
     _, published = kernel.run("open('open.csv').read()")
-    said = reading.stream(published, "stderr")
+    said = reading.notices(published)
     assert said.count("it is your home folder, or holds it") == 1
     reply, published = kernel.run("open('credentials.json').read()")
-    assert (reply["status"], reading.stream(published, "stderr")) == ("error", "")
+    assert (reply["status"], reading.notices(published)) == ("error", "")
 
 
 def test_nothing_starts_where_nothing_is_confined(project):

@@ -90,9 +90,8 @@ def test_options_of_ipykernels_do_what_they_do_there(start, world):
         "1", "'hello'",
     ]  # fmt: skip
     assert reply["execution_count"] == 1
-    assert "code_to_run=import nothing_of_that_name failed: ModuleNotFoundError" in reading.stream(
-        published, "stderr"
-    )
+    failed = "code_to_run=import nothing_of_that_name failed: ModuleNotFoundError"
+    assert failed in reading.notices(published)
     assert value(
         kernel, "'IPython.extensions.autoreload' in get_ipython().extension_manager.loaded"
     )
@@ -107,7 +106,7 @@ def test_code_of_the_command_line_is_checked_as_a_cells_is(start, world):
         "--InteractiveShell.ast_node_interactivity=all", world=world,
     )  # fmt: skip
     _, published = kernel.run("kept\n2")
-    said = reading.stream(published, "stderr")
+    said = reading.notices(published)
     assert "exec_lines=import gc failed: PolicyDenied" in said
     assert "does not set --InteractiveShell.autocall: in mode safe options set what %config" in said
     assert len(reading.of(published, "execute_result")) == 2
