@@ -216,7 +216,7 @@ def _empty(folder: str) -> None:
     It holds one descriptor, walking down by name and up by ``..``. Raises OSError if ``..`` is not
     the folder that it came from: then somebody moved the folder, and the walk could leave the tree.
     """
-    here = open_folder(folder, None)
+    here = open_folder(folder, None, stat.S_IRWXU)
     device, _ = _identity(here)
     #: The folders above: the identity of each, the name that leads down, its other folders.
     above: list[tuple[tuple[int, int], str, list[str]]] = []
@@ -227,7 +227,7 @@ def _empty(folder: str) -> None:
             if folders:
                 name = folders.pop()
                 with contextlib.suppress(OSError):
-                    here = open_folder(name, before)
+                    here = open_folder(name, before, stat.S_IRWXU)
                 if here != before and _identity(here)[0] != device:
                     os.close(here)
                     here = before
@@ -260,19 +260,21 @@ def _unlink_files(folder: int) -> list[str]:
     return folders
 
 
-def open_folder(name: str, within: int | None) -> int:
-    """Return a descriptor of a folder, after giving its owner all rights in it if some are missing.
+#: The rights to look at a folder. Without the second one its names can be listed, and nothing in
+#: it looked at.
+_TO_LOOK = stat.S_IRUSR | stat.S_IXUSR
 
-    Without the right to search a folder its names can be listed, and nothing in it looked at.
-    """
+
+def open_folder(name: str, within: int | None, rights: int = _TO_LOOK) -> int:
+    """Return a descriptor of a folder, after giving its owner ``rights`` in it that are missing."""
     try:
         fd = os.open(name, FOLDER, dir_fd=within)
     except PermissionError:
         with closing(os.open(name, _NAMED, dir_fd=within)) as named:
-            give_rights(named)
+            give_rights(named, rights)
         return os.open(name, FOLDER, dir_fd=within)
     with contextlib.suppress(OSError):
-        give_rights(fd)
+        give_rights(fd, rights)
     return fd
 
 
@@ -282,11 +284,12 @@ def make_usable(path: str) -> None:
         give_rights(named)
 
 
-def give_rights(folder: int) -> None:
-    """Give the owner of an open folder all rights in it if some are missing. Raises OSError."""
-    if ~os.fstat(folder).st_mode & stat.S_IRWXU:
+def give_rights(folder: int, rights: int = stat.S_IRWXU) -> None:
+    """Give the owner of an open folder ``rights`` in it that are missing. Raises OSError."""
+    mode = stat.S_IMODE(os.fstat(folder).st_mode)
+    if ~mode & rights:
         # By the descriptor's path: chmod by name would follow a link.
-        os.chmod(f"/proc/self/fd/{folder}", stat.S_IRWXU)
+        os.chmod(f"/proc/self/fd/{folder}", mode | rights)
 
 
 def _identity(fd: int) -> tuple[int, int]:

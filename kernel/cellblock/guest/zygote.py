@@ -392,21 +392,23 @@ def _lay(
     """
     layers = request.plan.layers
     sessions = None
+    # Programs set modes and times. Cells may do without; so what can't be sealed is left as it is.
+    seals = "namespaces" in request.plan.locks and request.plan.subprocess and not layers
+    seals = seals and layer.can_seal((*request.plan.write_roots, request.scratch))
     if request.plan.own_mounts:
-        sealed = session_mounts.can_seal((*request.plan.write_roots, request.scratch))
-        request = _with_attributes(request, sealed=sealed)
+        request = _with_attributes(request, sealed=seals)
         sessions = session_mounts.SessionMounter(
             line.dup(), request.plan, request.scratch, control.send
         )
     mounter = layer.Mounter(line, layers)
-    _enter_namespaces(request)
+    _enter_namespaces(request, seals=seals and sessions is None)
     for number, listener in own_network.listen(request.plan.neighbours):
         control.send(messages.Listening(number=number), listener)
     if request.plan.serves:
         control.send(messages.OwnNetwork(), own_network.diagnosing_socket())
     if not layers:
         mounter.close()
-        if _is_alone(request.plan):
+        if seals and sessions is None:
             request = _sealed(request)
         return request, mounter, sessions
     empty = layer.lay(layers, request.plan.shared_memory)
@@ -416,8 +418,8 @@ def _lay(
     return request, mounter, None
 
 
-def _enter_namespaces(request: messages.Prepare) -> None:
-    """Enter the namespaces that layers and the guests' own network need, if any.
+def _enter_namespaces(request: messages.Prepare, *, seals: bool) -> None:
+    """Enter the namespaces that layers, the guests' own network and sealing need, if any.
 
     Raises ConfineError.
     """
@@ -426,7 +428,7 @@ def _enter_namespaces(request: messages.Prepare) -> None:
     # What wraps the zygote (bubblewrap) has made a network already. The zygote needs another one
     # only to change it: for neighbours' addresses, or for the host to connect to servers.
     own = plan.loopback and (not wrapped or bool(plan.neighbours) or plan.serves)
-    if "container" in plan.locks or not (plan.layers or own or _is_alone(plan)):
+    if "container" in plan.locks or not (plan.layers or own or seals):
         return
     try:
         layer.enter_namespaces()
@@ -437,14 +439,6 @@ def _enter_namespaces(request: messages.Prepare) -> None:
     except (OSError, LockFailed) as error:
         number = error.errno or 0
         raise ConfineError("network", number, "" if number else str(error)) from error
-
-
-def _is_alone(plan: messages.Plan) -> bool:
-    """Return whether one session's cells start programs in mounts that were made for them alone.
-
-    Programs set modes and times, which is safe where all else is read-only (``layer.seal``).
-    """
-    return "namespaces" in plan.locks and plan.subprocess and not plan.own_mounts
 
 
 def _sealed(request: messages.Prepare) -> messages.Prepare:

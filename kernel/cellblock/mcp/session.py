@@ -87,7 +87,6 @@ MAX_LOG: Final = 1 << 20
 #: Variables and changes that a reply lists.
 MAX_VARIABLES: Final = 200
 MAX_CHANGES: Final = 100
-MAX_NOTES: Final = 2_000
 #: Seconds that a cell's timeout may have.
 MAX_SECONDS: Final = 1_000_000
 #: Characters of a cell's source in a question.

@@ -266,6 +266,24 @@ def seal(writable: Sequence[str], *, apart: bool) -> bool:
         raise ConfineError("layer", error.errno or 0, "read-only mounts") from error
 
 
+def can_seal(writable: Sequence[str]) -> bool:
+    """Return whether a process in a user namespace of its own can ``seal`` its mounts.
+
+    Tried in a child process, so that nothing is lost where it can't: bwrap may make namespaces, and
+    what it starts may not (Ubuntu's AppArmor profile for it).
+    """
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            enter_user_namespace()
+            mount("none", "/", "", MS_REC | MS_SLAVE)
+            status = 0 if seal(writable, apart=True) else 1
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
+
+
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
     fd = os.open(path, PLACE)

@@ -243,23 +243,6 @@ def _receive(line: _socket.socket) -> tuple[bytes, list[int]]:
 # --- the zygote, and its forks ------------------------------------------------------------------
 
 
-def can_seal(writable: Sequence[str]) -> bool:
-    """Return whether everything but ``writable`` can be made read-only for a session.
-
-    Tried in a child process, before the zygote takes its locks: the answer decides what the locks
-    let guests do.
-    """
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            layer.enter_user_namespace()
-            status = 0 if layer.seal(writable, apart=True) else 1
-        finally:
-            os._exit(status)
-    return os.waitpid(child, 0)[1] == 0
-
-
 class SessionNamespaces:
     """The namespaces of one session, as descriptors; ``scratch`` is the session's folder."""
 

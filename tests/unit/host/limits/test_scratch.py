@@ -332,6 +332,14 @@ def test_a_folder_that_its_maker_may_not_read_is_read(tmp_path):
     assert looked(tmp_path).size > MIB
 
 
+@pytest.mark.parametrize(("mode", "then"), [(0o400, 0o500), (0o044, 0o544), (0o555, 0o555)])
+def test_who_looks_gives_itself_the_rights_to_look_and_no_other(tmp_path, mode, then):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder").chmod(mode)
+    looked(tmp_path)
+    assert oct((tmp_path / "folder").stat().st_mode & 0o777) == oct(then)
+
+
 def test_who_finds_it_full_may_clear_up_and_not_add(tmp_path):
     first, second = write(tmp_path / "1", 2 * MIB), write(tmp_path / "2", 2 * MIB)
     found = looked(tmp_path)
