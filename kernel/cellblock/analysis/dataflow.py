@@ -27,7 +27,8 @@ from cellblock.analysis.transform import parse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Nodes with a scope of their own. Names that a class body binds are its attributes.
+#: Nodes whose bindings stay inside. Classes are among them, because the names that a class body
+#: binds become attributes of the class.
 _SCOPES: Final = (
     ast.AsyncFunctionDef,
     ast.ClassDef,

@@ -192,7 +192,7 @@ class SandboxFront(Front):
         output = Output(cast("Kind", kind), content, metadata or {}, tuple(buffers))
         self._widgets.take(output)
         is_own = self.cell is not None and parent is self._parent and metadata != LATE
-        if output.kind == "stream" and not output.by_host and not is_own:
+        if output.kind == "stream" and not is_own:
             output = replace(output, late=True)
             self._late.append(output)
         if self.cell is not None or output.ours or output.by_host:

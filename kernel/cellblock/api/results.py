@@ -310,7 +310,7 @@ _MAX_DETAIL: Final = 2_000
 _MAX_NAMES: Final = 10
 #: Parts of what a cell showed; the parts after these are joined into one.
 _MAX_SHOWN: Final = 24
-#: Characters of a name, and of a display that is listed in a line.
+#: Most characters of a name, and of a display's text that stands in a line with others.
 _MAX_NAME: Final = 300
 #: Errors that the language layer raises, with remedies in their messages (``guest.violations``).
 _OF_POLICY: Final = frozenset(

@@ -204,7 +204,8 @@ class LookUpRefused(Exception):
     """The code is more than a look-up, or looking it up would run something."""
 
 
-#: Displays and comprehensions complete like an empty object of their type.
+#: What stands for a literal such as ``[…]`` or for a comprehension, whose value is not known: an
+#: empty object of its type has the same attributes to complete.
 _EMPTY: Final[dict[type[ast.expr], type]] = {
     ast.Dict: dict,
     ast.DictComp: dict,

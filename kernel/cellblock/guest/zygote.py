@@ -96,7 +96,7 @@ class Gatekeeper:
         self._awaited: dict[int, tuple[socket.socket, int]] = {}
         #: By the listener's descriptor.
         self._gates: dict[int, _GuestGate] = {}
-        #: By guest number: the session that the guest began, and those of programs it started.
+        #: By guest number: the sessions (setsid(2)) of the guest and of the programs it started.
         self._sessions: dict[int, notify.Sessions] = {}
         #: By the id of the ``EndForks`` message: the sessions that are being ended.
         self._ending: dict[int, tuple[notify.Sessions, ...]] = {}

@@ -249,7 +249,7 @@ class Proofs:
         return next((each.proof for each in self._kept() if each.key == wanted), None)
 
     def keep(self, made_for: tuple[str, ...], proof: Proof) -> bool:
-        """Keep a proof in place of an older one for the same; return whether that worked."""
+        """Save a proof in place of any with the same key; return whether it could be written."""
         others = [each for each in self._kept() if each.key != made_for]
         try:
             self._file.write(msgspec.json.encode([*others, _Kept(made_for, proof)][-MOST:]))
@@ -318,7 +318,7 @@ class Surroundings:
 
     @property
     def listed(self) -> str:
-        """Return the address that is to be on the list, where the policy has one."""
+        """The ``host:port`` that the policy must allow, if it lists network addresses."""
         return f"127.0.0.1:{self.ports['listed']}"
 
     @property

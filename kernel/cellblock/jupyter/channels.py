@@ -318,7 +318,11 @@ class CaptureEchoes:
         self._silent: list[bytes] | None = None
 
     def begin(self, request: Message) -> None:
-        """Begin the count for another cell. A widget captures the outputs of one request."""
+        """Start to count the messages that are due for another cell's captured outputs.
+
+        The widgets that captured for the last cell are forgotten: one captures the outputs of one
+        request.
+        """
         self._identities = request.identities
         self._due = 0
         self._heard = False

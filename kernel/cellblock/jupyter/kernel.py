@@ -224,7 +224,8 @@ class Kernel(Front):
         self.lab.receive(message)
         self.channels.status("idle", message)
         if self._main.current is not None:
-            # Front ends keep one status for a kernel, and would take the idle for the cell's end.
+            # Front ends keep one status for a kernel, and would take that ``idle`` for the end of
+            # the running cell.
             self.channels.status("busy", self._main.current)
         return True
 

@@ -848,7 +848,8 @@ class Resume(Message, frozen=True, kw_only=True):
     seed: bytes
     #: How many cells will be run again first.
     again: Size = 0
-    #: Cells that ran after the copy was forked, by count, for ``In``.
+    #: Execution count and source of each cell that ran after the copy was forked, for IPython's
+    #: ``In``.
     inputs: list[tuple[int, str]] = []
     #: A narrower plan, whose locks the copy must ask for.
     plan: Plan | None = None

@@ -339,7 +339,8 @@ class Sessions:
         #: The guest's own session: one number, or none if it is not known yet or has ended.
         self.first = frozenset() if first is None else frozenset({first})
         self._user = user
-        #: The user of each session, by the session's number.
+        #: The user of each session, by the session's number (setsid(2)). A user is a sandbox or a
+        #: fork, by the host's number for it, and no uid.
         self._users = dict.fromkeys(self.first, user)
         #: Users who may not set modes, owners and times.
         self._without_attributes = set[int]()

@@ -355,9 +355,10 @@ def _lower(which: int, wanted: int, label: str) -> str:
 
 
 def _at_most(which: int, wanted: int, soft: int, hard: int) -> int:
-    """Return ``wanted``, or the hard limit if that is lower; for a stack, the soft limit.
+    """Return ``wanted``, but not more than the hard limit; for a stack, than the soft limit.
 
-    A stack must not grow to addresses that the filter takes for other memory (``Grants.stacks``).
+    A higher stack could grow to addresses that the filter takes for other memory
+    (``Grants.stacks``).
     """
     most = soft if which == resource.RLIMIT_STACK else hard
     return wanted if most == resource.RLIM_INFINITY else min(wanted, most)

@@ -271,7 +271,10 @@ def _methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], An
 
 @contextlib.contextmanager
 def _catch_warnings(*, record: bool = False, **filters: Any) -> Iterator[Any]:
-    """Do as ``warnings.catch_warnings`` does, whose instances have the real module."""
+    """Do as ``warnings.catch_warnings`` does, an instance of which would have the real module.
+
+    ``module`` is ignored.
+    """
     filters.pop("module", None)
     with warnings.catch_warnings(record=record, **filters) as log:
         yield log

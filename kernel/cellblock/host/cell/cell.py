@@ -555,7 +555,7 @@ class CellSession(Protocol):
     ) -> None:
         """Run a cell; ``done`` gets its outcome, at once if the cell is denied.
 
-        ``decided`` is called when it has been decided whether the cell runs, perhaps twice.
+        ``decided`` is called when it is settled whether the cell runs; it may be called twice.
         """
 
     def read_output(self) -> None:

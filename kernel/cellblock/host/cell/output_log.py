@@ -417,7 +417,10 @@ def places(kept: OutputLog, gaps: Mapping[str, tuple[int, int]], *, of_tool: boo
 
 
 def _first_page(kept: OutputLog, text: Text, row: KeptRow, gap: tuple[int, int] | None) -> str:
-    """Return the page where the missing part begins, in words; empty if that can't be told."""
+    """Return the words that name the page where the part begins that was not shown.
+
+    They are empty if nothing is missing, if there is one page only, or if the page can't be found.
+    """
     with contextlib.suppress(OSError):
         page = None if gap is None else kept.page_at(text, *gap)
         if page is not None and page.count > 1:

@@ -46,7 +46,7 @@ class ProcessMemory(NamedTuple):
 
     @property
     def held(self) -> int:
-        """The bytes that the OS kernel can't get back and read from a file again."""
+        """The bytes that the OS kernel can't reclaim, because no file holds them as well."""
         return self.private + self.shared + self.tables
 
 

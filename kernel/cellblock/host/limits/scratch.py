@@ -119,9 +119,12 @@ class Scratch:
         self._counted_files = self._files = 0
         #: The bytes that were there when the cell began; None until a walk has found that out.
         self._floor: int | None = 0
-        #: The bytes known when the cell began and those of the disk in use then, and the bytes that
-        #: the disk has gained since.
-        self._size_forgiven = self._used_forgiven = self._gained = 0
+        #: ``size`` when what was there was last forgiven.
+        self._size_forgiven = 0
+        #: Bytes in use on the file systems then.
+        self._used_forgiven = 0
+        #: How many more bytes the file systems have in use since then, as of the last look.
+        self._gained = 0
         self._walk: Iterator[int] | None = None
         self._counted = 0
         #: The bytes in the folders, as far as they are known.

@@ -34,7 +34,10 @@ class _Look:
         return self._reading.is_under_way
 
     def begin(self) -> None:
-        """Look, and give up after ``PATIENCE``. The thread ends when its process lets it go on."""
+        """Read the stats in a thread, and wait ``PATIENCE`` seconds for it at most.
+
+        A thread that is blocked on one process ends as soon as that process's stat can be read.
+        """
         self._reading.begin(self._read, PATIENCE)
         self._is_over = True
 
