@@ -326,7 +326,8 @@ class Ports:
 
         A port that the policy does not list has no address. Ephemeral ports, which programs get if
         they ask for any (ip(7)), are left out unless they are open: they are not servers for
-        people. At most ``MAX_PORTS`` are returned, as a cell may listen at thousands.
+        people. A cell may listen at thousands, so at most ``MAX_PORTS`` are returned, those with an
+        address first.
         """
         now = {
             number: self._open[number].url if number in self._open else ""
@@ -334,7 +335,7 @@ class Ports:
             if number in self._open or (self._listed != "any" and _LEAST <= number < _EPHEMERAL)
         }
         known, self._known = self._known, frozenset(now)
-        new = sorted(now.keys() - known)[:MAX_PORTS]
+        new = sorted(now.keys() - known, key=lambda number: (not now[number], number))[:MAX_PORTS]
         return tuple(PortState(number, now[number], listens=True) for number in new)
 
     def _refresh(self) -> set[int]:

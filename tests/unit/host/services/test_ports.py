@@ -162,6 +162,13 @@ def test_servers_at_ports_that_are_not_listed_are_told_of_and_not_opened(session
     made.leave()
 
 
+def test_a_listed_port_is_told_of_however_many_others_there_are(session, monkeypatch):
+    made = session.ports((29_999,))
+    monkeypatch.setattr(ports, "listening_ports", lambda _network: set(range(2_000, 30_000)))
+    assert [bool(one.url) for one in made.news()] == [True] + [False] * (MAX_PORTS - 1)
+    made.leave()
+
+
 def test_a_request_for_its_name_is_continued_and_ends_with_the_session(session, server):
     made = session.ports((server.getsockname()[1],))
     (one,) = made.state()
