@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from cellblock.host.files import HOST_MEMORY
+from support import reading
 from support.client import is_idle
 from support.kernels import argv_changed
 from support.processes import peak_memory
@@ -66,7 +67,7 @@ class Ended:
         if size < 4_000:
             message = kernel.session.deserialize(kernel.session.feed_identities(parts)[1])
             self.idle |= is_idle(message) and message["parent_header"].get("msg_id") == mid
-            self.notes += str(message["content"].get("text", ""))
+            self.notes += reading.notices([message])
 
 
 def listener(kernel):

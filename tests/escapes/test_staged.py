@@ -129,7 +129,7 @@ def test_a_commit_of_a_cell_is_one_line_and_the_cell_says_that_it_is_not_kept(pr
             # Where Landlock is alone, git ends over one that is there and can't be read.
             git = f"!git {code}"
             _, published = kernel.run(git, allow_stdin=True)
-            said.append("nor is this commit: commit in" in reading.stream(published, "stderr"))
+            said.append("nor is this commit: commit in" in reading.notices(published))
         assert said == [False, False, True, False]
         assert "second" in reading.stream(published)
         shown = reading.card_text(kernel.run("%changes")[1])

@@ -328,6 +328,9 @@ def test_an_interrupt_ends_what_the_workers_of_a_pool_wait_for(data, how):
 
 
 def test_an_interrupt_ends_a_shell_escape_and_the_cell_goes_on(waiting):
+    # IPython gives the program a fifth of a second to end by ^C.
+    waits = "from IPython.utils._process_posix import ProcessHandler as h; h.terminate_timeout = 60"
+    reading.run(waiting, waits)
     mid = begun(waiting, f"!{PROGRAM}\n_exit_code")
     _, reply, published = interrupted(waiting, mid)
     assert (reply["status"], reading.result(published)) == ("ok", "-2")

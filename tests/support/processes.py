@@ -111,7 +111,7 @@ def proportional_memory(pids: list[int]) -> int:
     return sum(memory(pid, "Pss") for pid in pids)
 
 
-def until(true: Callable[[], Any], seconds: float = 15.0) -> Any:
+def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait until ``true`` returns a true value, and return it. Raises AssertionError if late."""
     deadline = time.monotonic() + seconds
     while not (found := true()):

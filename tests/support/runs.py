@@ -95,11 +95,11 @@ class Runs:
         self.world, self.work = world, world.work
 
     def start(
-        self, *options: str | Path, main: str = MAIN, **keywords: Any
+        self, *options: str | Path, main: str = MAIN, name: str = "run", **keywords: Any
     ) -> subprocess.Popen[str]:
-        """Start the command; what it prints is in pipes."""
+        """Start the command, or another one of cellblock's; what it prints is in pipes."""
         return subprocess.Popen(
-            [sys.executable, "-E", "-P", "-c", main, "run", *map(str, options)],
+            [sys.executable, "-E", "-P", "-c", main, name, *map(str, options)],
             cwd=self.work,
             env=self.world.environment(),
             stdout=subprocess.PIPE,
@@ -108,9 +108,9 @@ class Runs:
             **keywords,
         )
 
-    def __call__(self, *options: str | Path, seconds: float = 100.0) -> Ended:
+    def __call__(self, *options: str | Path, seconds: float = 100.0, name: str = "run") -> Ended:
         """Run the command to its end."""
-        process = self.start(*options)
+        process = self.start(*options, name=name)
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

@@ -374,6 +374,8 @@ def _os_error(error: OSError) -> FailedCall | None:
         return None
     kind = _kind(error)
     if kind == "file":
+        if number == errno.EPERM and error.strerror != os.strerror(number):
+            return None  # words of the guest's own or of a library's, which say why
         path = _path_of(error)
         writes = path is not None and path in (effects.written, error.filename2)
         return FailedCall(kind, number, _real(path), writes)

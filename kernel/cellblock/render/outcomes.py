@@ -488,7 +488,7 @@ _WORDS: Final = {
     Reason.breach: "it got around the language layer; refused: {limit}",
     Reason.cpu: "it used more than {limit} of processor time (cpu_seconds)",
     Reason.crashed: "its interpreter crashed ({limit})",
-    Reason.deep: "it made more folders than can be measured, or more than {limit} in one another",
+    Reason.deep: "there are more folders than can be measured, or more than {limit} in one another",
     Reason.exited: "it ended its interpreter with exit status {limit}",
     Reason.files: "it left more than {limit} in the project, which are staged",
     Reason.folders: "it kept more than {limit} open",

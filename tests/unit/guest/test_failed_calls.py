@@ -52,6 +52,8 @@ DENIED, MISSING = errno.EACCES, errno.ENOENT
         (OSError(MISSING, "x", "/no", None, "/a"), FailedCall("file", MISSING, "/no")),
         (OSError(errno.EBUSY, "x", "/etc", None, "/a"), FailedCall("file", errno.EBUSY, "/etc")),
         (OSError(DENIED, "x", 7), FailedCall("file", DENIED)),
+        (OSError(errno.EPERM, os.strerror(errno.EPERM)), FailedCall("file", errno.EPERM)),
+        (OSError(errno.EPERM, "The program would replace the interpreter"), None),
         (MemoryError(), FailedCall("memory")),
         (
             MemoryError("Unable to allocate 1.5 KiB for an array with shape (2,)"),

@@ -77,7 +77,7 @@ def test_each_reason_for_which_a_cell_is_ended_has_words_of_its_own(why):
         ("locked", "for 10 s it could not be told how full its folders are", ""),
         (
             "deep",
-            "it made more folders than can be measured, or more than 64 in one another",
+            "there are more folders than can be measured, or more than 64 in one another",
             "Restart the kernel, ",
         ),
     ],
