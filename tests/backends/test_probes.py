@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.backends.report import asked
+from cellblock.backends.report import probes_for
 from cellblock.guest.confine import arch, landlock
 from cellblock.guest.probes import EARLIER_LINKS, INHERITED, NAMES, PROBES
 from cellblock.policy.model import CAPABILITIES, Policy
@@ -75,7 +75,7 @@ def test_every_probe_is_named_once_and_about_a_capability_that_is_declared():
 
 def test_each_capability_with_probes_has_one_that_is_no_way_around():
     for wide in ({}, probe_suite.WIDE):
-        probes = asked(Policy().replace(**wide))
+        probes = probes_for(Policy().replace(**wide))
         straight = {probe.capability for probe in probes if not probe.around}
         assert {probe.capability for probe in probes} - straight <= {"network_access"}
 

@@ -55,7 +55,9 @@ def test_the_next_cell_runs_and_the_host_stays_small(kernel, world, program):
         kernel.interrupt()
         reply = kernel.reply(mid, timeout=4)
     # Folders that can't be measured stop later cells, too, if a look finds them while those run.
-    is_stopped = program == "deep_folders" and "more folders than" in reply["content"].get("evalue", "")
+    is_stopped = program == "deep_folders" and "more folders than" in reply["content"].get(
+        "evalue", ""
+    )
     assert is_stopped or reply["content"]["status"] == "ok", reply["content"]
     assert took < 15
     assert host_mib(kernel) < HOST_MIB

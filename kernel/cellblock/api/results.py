@@ -237,7 +237,7 @@ class Result:
         lines of the traceback or the denials with their remedies, and what the cell showed. If
         there is too little room, parts are cut in the middle.
         """
-        return text_within(self, limit).said
+        return text_within(self, limit).text
 
     def __str__(self) -> str:
         return self.to_string()
@@ -423,14 +423,14 @@ class _LazyPart:
 _REST: Final = _Part(Heading.REST, "")
 
 
-class Said(NamedTuple):
+class Excerpt(NamedTuple):
     """A result as text, and whether it is whole: nothing of it is cut or left out."""
 
-    said: str
+    text: str
     is_whole: bool
 
 
-def text_within(result: Result, limit: int) -> Said:
+def text_within(result: Result, limit: int) -> Excerpt:
     """Return a result as a text of at most ``limit`` characters.
 
     If not everything fits, the parts on how the cell ended (its error or its denials) get two
@@ -438,16 +438,16 @@ def text_within(result: Result, limit: int) -> Said:
     beginning and its end; short parts stay whole. Text that there is no room for isn't cleaned.
     """
     if limit < 1:
-        return Said("", is_whole=False)
+        return Excerpt("", is_whole=False)
     text = _text_of_parts(result, limit)
-    if result.left_out and not _gaps(result.outputs) <= set(text.said.split("\n")):
+    if result.left_out and not _gaps(result.outputs) <= set(text.text.split("\n")):
         # A line in which the host says what the policy's caps left out was itself cut away. The
         # note in its place doesn't count those bytes, so the last line must say "more bytes".
         return _text_of_parts(result, limit, more="more ")
     return text
 
 
-def _text_of_parts(result: Result, limit: int, more: str = "") -> Said:
+def _text_of_parts(result: Result, limit: int, more: str = "") -> Excerpt:
     """Return the parts of a result as a text of at most ``limit`` characters.
 
     ``more`` is put before "bytes" in the line on what the policy's caps left out.
@@ -461,10 +461,12 @@ def _text_of_parts(result: Result, limit: int, more: str = "") -> Said:
         left = limit - sum(len(part) + gap for part in shown)
         texts = _fitted(ending, max(-(-limit * 2 // 3), left), least=1)
         texts += _fitted(shown, limit - len(_PARTS_GAP.join([*texts, ""])))
-        return Said(_PARTS_GAP.join(texts), is_whole=False)
+        return Excerpt(_PARTS_GAP.join(texts), is_whole=False)
     whole = _PARTS_GAP.join(part.clipped(limit) for part in [*ending, *shown])
     # `_ending_parts` shows as many denials as there is room for: compare with no limit.
-    return Said(whole, is_whole=not result.denials or ending == _ending_parts(result, sys.maxsize))
+    return Excerpt(
+        whole, is_whole=not result.denials or ending == _ending_parts(result, sys.maxsize)
+    )
 
 
 #: A note of the host's that text is missing there.

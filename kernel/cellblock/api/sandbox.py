@@ -1224,7 +1224,7 @@ class AsyncSandbox:
 
         Small values are set in batches, by one request each.
         """
-        whys = [
+        reasons = [
             saved.why and (clean_line(saved.why, _LONGEST_NAME) or "the file does not say")
             for saved in session.variables
         ]
@@ -1234,20 +1234,20 @@ class AsyncSandbox:
             if saved.why:
                 continue
             if not _can_be_set(saved.name):
-                whys[number] = _UNSETTABLE
+                reasons[number] = _UNSETTABLE
                 continue
             if len(batch) >= _MOST_AT_ONCE or size + file.size(number) > _MOST_BYTES_AT_ONCE:
-                await self._set_loaded(session, batch, whys)
+                await self._set_loaded(session, batch, reasons)
                 batch = {}
                 size = 0
             try:
                 batch[number] = await _to_its_end(in_thread(file.value, number))
                 size += file.size(number)
             except ExchangeError as exc:
-                whys[number] = str(exc)
-        await self._set_loaded(session, batch, whys)
+                reasons[number] = str(exc)
+        await self._set_loaded(session, batch, reasons)
         variables = list[SavedVariable]()
-        for saved, why in zip(session.variables, whys, strict=True):
+        for saved, why in zip(session.variables, reasons, strict=True):
             name = clean_line(saved.name, _LONGEST_NAME)
             kind = type_of(saved.type)
             variables.append(SavedVariable(name, kind, why, saved.cells))
@@ -1255,18 +1255,18 @@ class AsyncSandbox:
         return LoadedSession(**fields)
 
     async def _set_loaded(
-        self, session: SavedSession, batch: Mapping[int, Value], whys: list[str]
+        self, session: SavedSession, batch: Mapping[int, Value], reasons: list[str]
     ) -> None:
         """Set a batch of variables, which has values by the variables' numbers in the session.
 
         The guest sets all or none. If it sets none, each variable is set by itself, and its entry
-        in ``whys`` is set to the reason if it can't be, else to "".
+        in ``reasons`` is set to the reason if it can't be, else to "".
         """
         names = {number: session.variables[number].name for number in batch}
         if not batch or not await self._set({names[at]: value for at, value in batch.items()}):
             return
         for number, value in batch.items():
-            whys[number] = await self._set({names[number]: value})
+            reasons[number] = await self._set({names[number]: value})
 
     # --- files, by the names that cells use -------------------------------------------------------
 

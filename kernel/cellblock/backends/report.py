@@ -73,7 +73,7 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failure: str = ""
 
 
-def asked(policy: Policy) -> tuple[Probe, ...]:
+def probes_for(policy: Policy) -> tuple[Probe, ...]:
     """Return the probes for what ``policy`` forbids or limits."""
     return tuple(
         probe

@@ -477,7 +477,9 @@ def pattern(asked: Any, known: bool, count: int, common: tuple[str, ...]) -> Any
             raise refusal(common[0])
         # Not a class, which the interpreter itself reports, or a builtin one, which can't change.
         return kind
-    names = getattr(kind, "__match_args__", () if not kind.__flags__ & _MATCHES_ITSELF else None)
+    names = getattr(
+        kind, "__match_args__", () if not kind.__flags__ & _TPFLAGS_MATCH_SELF else None
+    )
     if names is not None and type(names) is not tuple:
         raise TypeError(f"__match_args__ must be a tuple (got {type(names).__name__})")
     used = (names or ())[:count]
@@ -515,8 +517,8 @@ def _frozen(name: str, bases: tuple[type, ...], space: dict[str, Any]) -> type:
 _name_of = type.__dict__["__name__"].__get__
 _names_of = type.__dict__["__dict__"].__get__
 _classes_of = type.__dict__["__mro__"].__get__
-#: Py_TPFLAGS_MATCH_SELF.
-_MATCHES_ITSELF = 1 << 22
+#: ``_Py_TPFLAGS_MATCH_SELF`` of CPython: ``C(x)`` in a pattern matches the value itself.
+_TPFLAGS_MATCH_SELF = 1 << 22
 
 #: Names and functions that the builtins of user code have, beside the importer's ``take``.
 CALLED: dict[str, object] = {

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import structs
 
 import cellblock
-from cellblock.backends.report import Proof, asked
+from cellblock.backends.report import Proof, probes_for
 from cellblock.descriptors import remove_tree
 from cellblock.guest.probes import EARLIER_THREAD, PROBES
 from cellblock.host.files import PrivateFile
@@ -235,7 +235,9 @@ def is_whole(proof: Proof, policy: Policy) -> bool:
 
     One that lacks some would verify on what is left.
     """
-    return not proof.failure and proof.results.keys() == {probe.name for probe in asked(policy)}
+    return not proof.failure and proof.results.keys() == {
+        probe.name for probe in probes_for(policy)
+    }
 
 
 class Proofs:

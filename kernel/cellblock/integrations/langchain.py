@@ -52,7 +52,7 @@ def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
         assigned = assigned_text(name, sandbox.variables()) if name else ""
         return _content(result, limit, assigned, sandbox.images(result)), result
 
-    async def run_cell_on_a_loop(
+    async def run_cell_async(
         code: str,
         timeout: Seconds | None = None,  # noqa: ASYNC109 - the cell's
     ) -> tuple[Any, Any]:
@@ -69,7 +69,7 @@ def sandbox_tools(sandbox: Sandbox, *, limit: int = 8_000) -> list[BaseTool]:
     return [
         StructuredTool.from_function(
             run_cell,
-            run_cell_on_a_loop,
+            run_cell_async,
             description=run_cell_description(sandbox),
             response_format="content_and_artifact",
         ),

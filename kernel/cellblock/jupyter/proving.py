@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.backends.base import choose
 from cellblock.backends.plan import GUEST_LIMITS
-from cellblock.backends.report import Proof, Seen, asked, disclosed, settle
+from cellblock.backends.report import Proof, Seen, disclosed, probes_for, settle
 from cellblock.errors import CellblockError
 from cellblock.guest.probes import EARLIER_THREAD
 from cellblock.host import probes
@@ -89,7 +89,7 @@ def prove(
             return _prove(policy, chosen, project, scratch, around)
         except (OSError, CellblockError) as error:
             reason = str(error)
-            results = {probe.name: Seen("unwitnessed", reason) for probe in asked(policy)}
+            results = {probe.name: Seen("unwitnessed", reason) for probe in probes_for(policy)}
             return Proof(results, probes.where(), _now(), reason), None
 
 
@@ -126,7 +126,7 @@ def _prove(
 
 def _trial(policy: Policy, around: Surroundings, scratch: Path) -> messages.Trial:
     """Return the message that has the guest run the probes, with what they try."""
-    names = (probe.name for probe in asked(policy))
+    names = (probe.name for probe in probes_for(policy))
     return messages.Trial(
         probes=tuple(name for name in names if name != EARLIER_THREAD),
         scratch=str(scratch),
@@ -150,7 +150,7 @@ def _compared(
 ) -> dict[str, Seen]:
     """Return each probe's outcome. What the host observed overrides what the guest reports."""
     outcomes = {}
-    for probe in asked(policy):
+    for probe in probes_for(policy):
         attempt = prover.results.get(probe.name)
         outcome = attempt.outcome if attempt else "unwitnessed"
         detail = attempt.detail if attempt else prover.failure or "nothing was said of it"

@@ -64,10 +64,10 @@ def visible(text: str) -> str:
     """
     if text.isprintable() and (text.isascii() or _BLANK.search(text) is None):
         return text
-    return "".join(char if is_visible(char) else _picture(char) for char in text)
+    return "".join(char if is_visible(char) else _spelled_out(char) for char in text)
 
 
-def _picture(char: str) -> str:
+def _spelled_out(char: str) -> str:
     return chr(_CONTROL_PICTURES + ord(char)) if char < " " else f"⟨U+{ord(char):04X}⟩"
 
 
@@ -89,7 +89,7 @@ def verbatim_lines(text: str) -> str:
     if text.isascii() and text.translate(_LAID_OUT).isprintable():
         return text
     hidden = (char for char in set(text) if not _is_written(char))
-    return text.translate({ord(char): _picture(char) for char in hidden})
+    return text.translate({ord(char): _spelled_out(char) for char in hidden})
 
 
 def _is_written(char: str) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from cellblock.backends.base import named, unprobed
 from cellblock.backends.bubblewrap import Bubblewrap
 from cellblock.backends.landlock import Landlock
-from cellblock.backends.report import Proof, Seen, asked, blocking, gaps, resolve, settle
+from cellblock.backends.report import Proof, Seen, blocking, gaps, probes_for, resolve, settle
 from cellblock.errors import BackendError
 from cellblock.policy.model import CAPABILITIES, Policy, Status
 from cellblock.wire.messages import LockReport
@@ -15,11 +15,11 @@ from cellblock.wire.messages import LockReport
 SUPPORT = unprobed("for a test", usable=True)
 REPORT = LockReport(achieved=dict.fromkeys(Landlock.locks, "taken") | {"gate": "asked"})
 DISCLOSED = {"look_up_name": Seen("passed", "", disclosed=True)}
-NETWORK = [probe.name for probe in asked(Policy()) if probe.capability == "network_access"]
+NETWORK = [probe.name for probe in probes_for(Policy()) if probe.capability == "network_access"]
 
 
 def proof(**changes):
-    refused = {probe.name: Seen("refused", "EPERM") for probe in asked(Policy())}
+    refused = {probe.name: Seen("refused", "EPERM") for probe in probes_for(Policy())}
     return Proof(refused | DISCLOSED | changes, "Linux 6.1", "2026-01-02T03:04:05Z")
 
 

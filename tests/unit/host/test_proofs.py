@@ -11,7 +11,7 @@ import pytest
 
 import cellblock
 from cellblock.backends.base import named
-from cellblock.backends.report import Proof, Seen, asked
+from cellblock.backends.report import Proof, Seen, probes_for
 from cellblock.host import probes
 from cellblock.host.probes import MOST, MOST_BYTES, NAME, Proofs, is_whole
 from cellblock.jupyter import proving
@@ -126,7 +126,7 @@ def test_the_program_that_wraps_is_part_of_the_key(tmp_path, monkeypatch):
 
 
 def test_a_proof_that_lacks_a_probe_or_failed_is_not_whole():
-    results = {probe.name: Seen("refused", "EPERM") for probe in asked(Policy())}
+    results = {probe.name: Seen("refused", "EPERM") for probe in probes_for(Policy())}
     whole = Proof(results, "Linux", "now")
     assert is_whole(whole, Policy())
     assert not is_whole(whole, Policy().replace(network_access=True))

@@ -281,7 +281,7 @@ class Audit:
         self._log.amend(replace(record, decision="no", why=UNWRITTEN))
         return UNWRITTEN
 
-    def asked(self, account: RelayCounts) -> None:
+    def connected(self, account: RelayCounts) -> None:
         """Record the connections of guests to listed hosts, if there were any."""
         if account:
             self.enter(

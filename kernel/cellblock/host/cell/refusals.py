@@ -241,9 +241,9 @@ def judge_secrets(code: str, config: SessionConfig) -> Refusal | None:
     """
     if not reads_secrets(code):
         return None
-    made_since = f"{config.project}/.env"
+    env_file = f"{config.project}/.env"
     files = [str(path) for path in config.secrets if path.name.startswith(".env")]
-    files += [made_since] if os.path.lexists(made_since) else []
+    files += [env_file] if os.path.lexists(env_file) else []
     return judge(FailedCall("file", errno.ENOENT, files[0]), config) if files else None
 
 

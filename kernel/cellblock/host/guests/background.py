@@ -58,7 +58,7 @@ end_with_host(int(sys.argv[1]))
 """
 _HOME_VARIABLES: Final = ("HOME", "MPLCONFIGDIR", "PATH", "TMPDIR")
 #: Files that are kept of one kind, newest first: one for each environment and version.
-MOST: Final = 16
+MOST_FILES: Final = 16
 
 
 def start(
@@ -130,7 +130,7 @@ def spawn(
 def _prune(cache: Path) -> None:
     """Remove old files, and the folders of processes that were killed."""
     files = sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in files[MOST - 1 :]:
+    for path in files[MOST_FILES - 1 :]:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cellblock.host.reactor import Reactor
 
 #: Files that guests of one session may report.
-MOST: Final = 10_000
+MOST_NAMES: Final = 10_000
 _PROGRAM: Final = """\
 import resource
 os.umask(mask)
@@ -76,7 +76,7 @@ class ByteCode:
         own_alone = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
         roots = tuple(f"{root}/" for root in ([_OWN] if own_alone else _roots()))
         names = [name for name in compiled if name.startswith(roots)]
-        self._names_known.update(dict.fromkeys(names[: MOST - len(self._names_known)]))
+        self._names_known.update(dict.fromkeys(names[: MOST_NAMES - len(self._names_known)]))
         self._go_on()
 
     def _go_on(self) -> None:

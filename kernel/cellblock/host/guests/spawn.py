@@ -203,7 +203,7 @@ def available_processors() -> int:
 
 #: Entries that are kept, newest first, and bytes of the file that are read. An entry has some
 #: 4,000.
-MOST = 16
+MOST_WRAPPINGS = 16
 MOST_BYTES = 1 << 18
 _NAME = "wrappings"
 #: Stand for a kernel's own folders in an entry. No other word begins like this, because paths here
@@ -266,7 +266,7 @@ class WrappingCache:
         state = _SAME if not matching or matching[0][1:] == entry else _DIFFERED
         if matching != [[state, *entry]] and all(entry):
             others = [other for other in entries if other not in matching]
-            _write(self._folder, [[state, *entry], *others][:MOST])
+            _write(self._folder, [[state, *entry], *others][:MOST_WRAPPINGS])
 
     def _placeless(self, word: str) -> str:
         """Return a word with this kernel's folder replaced by what stands for it."""

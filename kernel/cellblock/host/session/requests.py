@@ -310,7 +310,7 @@ class Requests:
         self._clock = clock
         self._addresses = settings.addresses
         self._reactor = reactor
-        self._relay_user = RelayUser(self._audit.asked, self.on_notice)
+        self._relay_user = RelayUser(self._audit.connected, self.on_notice)
         self._relay = self._make_relay()
         #: What ``Relay.came`` returned last: another number means that guests connected since.
         self._connections_seen = 0
@@ -574,7 +574,7 @@ class Requests:
         that is replaced takes the subshell's work with it.
         """
         request = self.request
-        if self._exclusive is not None or self.supervisor.snapshots.asked():
+        if self._exclusive is not None or self.supervisor.snapshots.is_forking():
             return True
         if request is None:
             return False
@@ -594,7 +594,7 @@ class Requests:
         if guest is None or guest.closed:
             return
         if self.is_read():
-            if self._subshells_unsent and not self.supervisor.snapshots.asked():
+            if self._subshells_unsent and not self.supervisor.snapshots.is_forking():
                 self._subshells_unsent = False
                 self._send_subshells(guest)
             elif self._main_waiting and not self._subshells_unsent:
@@ -604,7 +604,7 @@ class Requests:
             elif not self._is_reserved() and (waiting := self._waiting()):
                 self._send_to(guest, waiting[0])
         if self._subshells_unsent or self._main_waiting or self._waiting():
-            soon = self.supervisor.snapshots.asked() or not self.is_read()
+            soon = self.supervisor.snapshots.is_forking() or not self.is_read()
             self._schedule_look(LOOK if soon else 10 * LOOK)
 
     def _schedule_look(self, seconds: float) -> None:

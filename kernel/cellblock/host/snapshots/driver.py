@@ -464,7 +464,7 @@ class Snapshots:
         """Return why the guest can't be copied in its present state, or ""."""
         return self.core.why_no_copy()
 
-    def asked(self) -> bool:
+    def is_forking(self) -> bool:
         """Return whether a copy was asked for that does not stand yet."""
         return self.core.is_forking()
 

@@ -219,7 +219,7 @@ class Budget:
         """Return the same for a copy that the user asked for, however long the last forks took."""
         if self._mode == "always":
             return True
-        while not self._is_free(wanted(resident)):
+        while not self._has_free(wanted(resident)):
             if not drop_oldest():
                 self.say("memory", "memory is short")
                 return False
@@ -234,7 +234,7 @@ class Budget:
         self._too_large = None
         return False
 
-    def _is_free(self, wanted: int) -> bool:
+    def _has_free(self, wanted: int) -> bool:
         """Return whether as many bytes are free. Read that anew, unless there was plenty lately."""
         now = self._clock()
         if self._last_free - wanted < PLENTY or now - self._read_at > FRESH:

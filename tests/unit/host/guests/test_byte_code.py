@@ -93,7 +93,7 @@ def test_one_process_at_a_time_however_often_something_is_told(packages, tmp_pat
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     reactor = IdleReactor()
     keeper = ByteCode(reactor)
-    monkeypatch.setattr("cellblock.host.guests.byte_code.MOST", 3)
+    monkeypatch.setattr("cellblock.host.guests.byte_code.MOST_NAMES", 3)
     keeper.keep_later([f"{packages}/a.py", "/elsewhere.py"])
     keeper.keep_later([f"{packages}/b.py", f"{packages}/a.py"])
     keeper.keep_later([f"{packages}/\N{GREEK SMALL LETTER ALPHA}.py"])

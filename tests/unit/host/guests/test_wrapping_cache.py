@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.host.guests.spawn import MOST, MOST_BYTES, Recalled, WrappingCache
+from cellblock.host.guests.spawn import MOST_BYTES, MOST_WRAPPINGS, Recalled, WrappingCache
 
 WORDS = ("/usr/bin/bwrap", "--bind-try", "/tmp/s-1/x", "/tmp/s-1/x", "--ro-bind-try", "/work", "/w")
 
@@ -89,11 +89,11 @@ def test_what_the_file_cannot_hold_is_not_kept(folder):
 
 
 def test_the_newest_few_are_kept(folder):
-    for number in range(MOST + 1):
+    for number in range(MOST_WRAPPINGS + 1):
         memory(folder, policy=f"p{number}").keep((*WORDS, f"/{number}"))
     assert recalled(folder, policy="p0") is None
     assert recalled(folder, policy="p1") == (*WORDS, "/1")
-    assert recalled(folder, policy=f"p{MOST}") == (*WORDS, f"/{MOST}")
+    assert recalled(folder, policy=f"p{MOST_WRAPPINGS}") == (*WORDS, f"/{MOST_WRAPPINGS}")
 
 
 def test_the_file_is_the_users_alone_and_whole(folder, file):
