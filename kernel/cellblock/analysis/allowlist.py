@@ -1,10 +1,10 @@
-"""The allowlist of record: one row a module, sorted, with class and rationale.
+"""The allowlist of record: the modules that cells may import in mode safe, one row per module.
 
-Columns: module, class, names, rationale. Names ``None`` means every public name of the module
-(its ``__all__`` where it has one); otherwise cells see these names and no others. Submodules
-are rows of their own. Classes: ``pure``, ``ambient: clock``, ``ambient: entropy``,
-``ambient: bundled data``, ``restricted``. Left out on purpose: ``getpass``, since a cell that
-asks for a password behind a mask is a trap; ``threading``, whose threads outlive the cell.
+The rows are sorted by module. A submodule has a row of its own. ``docs/allowlist.md`` is made from
+the rows.
+
+Two modules are left out on purpose: ``getpass``, because a cell could use its hidden prompt as a
+trap for passwords, and ``threading``, because its threads outlive the cell.
 """
 
 from __future__ import annotations
@@ -18,12 +18,22 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """One allowed module."""
+    """The row of one allowed module."""
 
     module: str
+
     kind: str
+    """``pure``, ``ambient: clock``, ``ambient: entropy``, ``ambient: bundled data`` or
+    ``restricted``. The results of a pure module depend only on its arguments. An ambient module
+    also uses a clock, randomness or data that comes with Python. Cells see only some names of a
+    restricted module."""
+
     names: tuple[str, ...] | None
+    """The names that cells see. None: all public names, which are those in the module's ``__all__``
+    if it has one."""
+
     rationale: str
+    """Why the module is allowed, or what the row leaves out of it."""
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -115,13 +125,13 @@ _WEAKREF = _names("""
 _WARNINGS = _names("catch_warnings deprecated filterwarnings resetwarnings simplefilter warn")
 
 ALLOWLIST: tuple[Entry, ...] = (
-    Entry("IPython.core.display", "restricted", _DISPLAY, "where IPython.display used to be"),
-    Entry("IPython.core.display_functions", "restricted", _DISPLAY, "the same, of IPython 7.23"),
+    Entry("IPython.core.display", "restricted", _DISPLAY, "the former place of IPython.display"),
+    Entry("IPython.core.display_functions", "restricted", _DISPLAY, "the same, since IPython 7.23"),
     Entry("IPython.display", "restricted", _DISPLAY, "shows data; reads no file and no URL"),
-    Entry("__future__", "restricted", _FUTURE, "feature flags; not the one that changes parsing"),
+    Entry("__future__", "restricted", _FUTURE, "feature flags, except one that changes parsing"),
     Entry("abc", "pure", None, "abstract base classes"),
     Entry("array", "pure", None, "typed arrays"),
-    Entry("ast", "restricted", ("literal_eval",), "reads literals; the rest makes code"),
+    Entry("ast", "restricted", ("literal_eval",), "reads literals; other functions make code"),
     Entry("asyncio", "restricted", _ASYNCIO, "tasks, queues, locks; no sockets, no processes"),
     Entry("base64", "pure", None, "encoding"),
     Entry("binascii", "pure", None, "encoding"),
@@ -132,7 +142,7 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("collections.abc", "pure", None, "container interfaces"),
     Entry("colorsys", "pure", None, "colour systems"),
     Entry("concurrent.futures", "restricted", _CONCURRENT, "thread pools; no processes"),
-    Entry("contextlib", "restricted", _CONTEXTLIB, "context managers; not chdir"),
+    Entry("contextlib", "restricted", _CONTEXTLIB, "context managers, except chdir"),
     Entry("contextvars", "pure", None, "context variables"),
     Entry("copy", "pure", None, "copies"),
     Entry("csv", "pure", None, "reads and writes tables as text; opens no file itself"),
@@ -140,7 +150,7 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("datetime", "ambient: clock", None, "dates and times"),
     Entry("decimal", "pure", None, "decimal arithmetic"),
     Entry("difflib", "pure", None, "differences between sequences"),
-    Entry("enum", "restricted", _ENUM, "enumerations; not what writes into modules"),
+    Entry("enum", "restricted", _ENUM, "enumerations, without functions that write into modules"),
     Entry("fractions", "pure", None, "rational numbers"),
     Entry("functools", "pure", None, "higher-order functions"),
     Entry("graphlib", "pure", None, "topological order"),
@@ -172,18 +182,18 @@ ALLOWLIST: tuple[Entry, ...] = (
     Entry("statistics", "pure", None, "statistics"),
     Entry("string", "pure", None, "string constants and templates"),
     Entry("struct", "pure", None, "binary records"),
-    Entry("sys", "restricted", _SYS, "what Python this is, its streams, names of modules"),
+    Entry("sys", "restricted", _SYS, "facts about Python, its streams, names of modules"),
     Entry("textwrap", "pure", None, "text layout"),
-    Entry("time", "ambient: clock", _TIME, "clock; not what sets it or takes a thread's address"),
-    Entry("timeit", "restricted", ("default_timer",), "clock; the rest runs text, as %timeit does"),
+    Entry("time", "ambient: clock", _TIME, "clock; can't set it, and takes no thread's address"),
+    Entry("timeit", "restricted", ("default_timer",), "clock; other functions run text as code"),
     Entry("traceback", "restricted", _TRACEBACK, "formats errors; no frames"),
-    Entry("types", "restricted", _TYPES, "type objects that make no code"),
+    Entry("types", "restricted", _TYPES, "types that can't make code"),
     Entry("typing", "pure", None, "type hints"),
     Entry("unicodedata", "ambient: bundled data", None, "character database"),
-    Entry("urllib.parse", "pure", None, "takes URLs apart; no network"),
-    Entry("uuid", "restricted", _UUID, "identifiers; not uuid1, which tells the network card"),
-    Entry("warnings", "restricted", _WARNINGS, "warnings; not those that quote files"),
-    Entry("weakref", "restricted", _WEAKREF, "weak references; not what takes methods apart"),
+    Entry("urllib.parse", "pure", None, "splits and joins URLs; no network"),
+    Entry("uuid", "restricted", _UUID, "identifiers, except uuid1, which reveals the network card"),
+    Entry("warnings", "restricted", _WARNINGS, "warnings, except functions that quote files"),
+    Entry("weakref", "restricted", _WEAKREF, "weak references; nothing that takes methods apart"),
     Entry("xml.etree.ElementTree", "pure", None, "trees in memory; no files, no entities"),
     Entry("zipfile", "restricted", _ZIPFILE, "archives in memory; no files"),
     Entry("zlib", "pure", None, "compression in memory"),
@@ -191,16 +201,16 @@ ALLOWLIST: tuple[Entry, ...] = (
         "zoneinfo",
         "ambient: bundled data",
         _ZONEINFO,
-        "time zones; the search path stays as it is",
+        "time zones, except functions that change the search path",
     ),
 )
-#: The modules of record, with the names that are allowed from each.
+#: The modules of record, with the allowed names of each. None: all public names.
 MODULES: Mapping[str, tuple[str, ...] | None] = MappingProxyType(
     {entry.module: entry.names for entry in ALLOWLIST}
 )
 
-#: Packages that read, compute and draw: ``@science`` in ``allowed_modules``. They are large, and
-#: nobody vets them line by line; what they can do beyond that is the OS layer's to stop.
+#: The group ``@science`` of ``allowed_modules``: packages that read data, compute and draw. They
+#: are too large to check line by line. The OS layer stops whatever else they can do.
 SCIENCE: Mapping[str, str] = MappingProxyType(
     {
         "PIL": "images",
@@ -208,55 +218,55 @@ SCIENCE: Mapping[str, str] = MappingProxyType(
         "anywidget": "controls",
         "bokeh": "charts",
         "bqplot": "charts",
-        "branca": "with folium",
-        "comm": "what controls speak through",
-        "cycler": "with matplotlib",
-        "dateutil": "dates, with pandas",
+        "branca": "used by folium",
+        "comm": "messages of controls",
+        "cycler": "used by matplotlib",
+        "dateutil": "dates, used by pandas",
         "dspy": "language-model programs",
         "empiricaldist": "distributions, with pandas",
-        "folium": "maps; tiles would take a network",
+        "folium": "maps; their tiles need a network",
         "getpass": "asks the user, through the front end",
         "ipywidgets": "controls",
-        "joblib": "with sklearn",
+        "joblib": "used by sklearn",
         "matplotlib": "charts",
-        "matplotlib_inline": "with matplotlib",
+        "matplotlib_inline": "used by matplotlib",
         "mpl_toolkits": "charts, with matplotlib",
-        "narwhals": "tables of several kinds",
+        "narwhals": "tables of different packages",
         "networkx": "graphs",
-        "numexpr": "arrays, with pandas",
+        "numexpr": "arrays, used by pandas",
         "numpy": "arrays",
-        "openpyxl": "spreadsheets, with pandas",
+        "openpyxl": "spreadsheets, used by pandas",
         "packaging": "version numbers",
         "pandas": "tables",
-        "patsy": "formulas, with statsmodels",
+        "patsy": "formulas, used by statsmodels",
         "plotly": "charts",
         "polars": "tables",
         "pyarrow": "tables and their files",
         "pydantic": "validation",
-        "pydantic_core": "with pydantic",
+        "pydantic_core": "used by pydantic",
         "pylab": "matplotlib and numpy under one name",
-        "pytz": "time zones, with pandas",
-        "scipy": "numerics",
+        "pytz": "time zones, used by pandas",
+        "scipy": "numerical methods",
         "seaborn": "charts",
-        "six": "with dateutil",
+        "six": "used by dateutil",
         "skimage": "images, with scipy",
-        "sklearn": "learning",
+        "sklearn": "machine learning",
         "statsmodels": "statistics",
         "sympy": "algebra",
-        "threadpoolctl": "with sklearn",
-        "tqdm": "progress",
-        "traitlets": "with ipywidgets",
+        "threadpoolctl": "used by sklearn",
+        "tqdm": "progress bars",
+        "traitlets": "used by ipywidgets",
         "typing_extensions": "type hints",
-        "tzdata": "time zones, with pandas",
-        "vega_datasets": "tables to try altair with; some would take a network",
+        "tzdata": "time zones, used by pandas",
+        "vega_datasets": "example tables for altair; some need a network",
         "xarray": "labelled arrays",
     }
 )
-#: What stands for many names in ``allowed_modules``.
+#: The groups of packages that ``allowed_modules`` may name, and the packages of each.
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType({"@science": SCIENCE})
 
 
 def expand_groups(names: Iterable[str]) -> list[str]:
-    """Return ``names`` with the packages of a known group in its place, each once."""
-    found = chain.from_iterable(GROUPS.get(name, (name,)) for name in names)
-    return list(dict.fromkeys(found))
+    """Return ``names`` with each known group replaced by its packages. No name comes twice."""
+    expanded = chain.from_iterable(GROUPS.get(name, (name,)) for name in names)
+    return list(dict.fromkeys(expanded))

@@ -1,9 +1,10 @@
-"""The magics that a policy may name, a row each: IPython 9's line and cell magics, and our own.
+"""The magics that a policy may name: IPython 9's line and cell magics, and cellblock's own.
 
-A row is all that is said of a magic outside the code that runs it: whether policies allow it by
-default, how the guards read its argument, and whether the host answers it. A magic that the host
-shows needs no code in the guest: the table or page that it shows is made by the function under its
-name in ``host.cell.status`` (``ANSWERS``). Our other magics are methods in ``guest.shell``.
+Each magic has one row. It says whether policies allow the magic by default, how the guards read its
+argument, and whether the host answers it. No other code has properties of magics, except the code
+that runs one. Some of cellblock's magics show a table or a page that the host makes, and need no
+code in the guest: the function is in ``host.cell.status``, under the magic's name in ``ANSWERS``.
+Cellblock's other magics are methods in ``guest.shell``.
 """
 
 from __future__ import annotations
@@ -14,38 +15,45 @@ from typing import Final, Literal
 
 @dataclass(frozen=True, slots=True)
 class Magic:
-    """What the guards and the host know of a magic; by default nothing, as most are IPython's."""
+    """The row of a magic: its properties for the guards and the host.
+
+    The defaults are those of most of IPython's magics.
+    """
 
     allowed: str = ""
-    """Why cells may use it unless a policy says otherwise; empty if they may not."""
+    """Why cells may use the magic by default. If empty, cells may use it only if a policy lists
+    it."""
 
     unchecked: bool = False
-    """It runs what no cell says: text from files, from the history, from a debugger's prompt."""
+    """Whether the magic runs code that is not in the cell's source: text from a file, from the
+    history or from a debugger's prompt."""
 
     outside: bool = False
-    """It works on the user's folders and programs. The guards refuse what it calls, so no policy of
-    mode safe is told to list it."""
+    """Whether the magic works on the user's folders or programs. The guards refuse such calls even
+    if a policy of mode safe lists the magic, so no remedy proposes to list it."""
 
     shell_escape: bool = False
-    """It is refused as ``!command`` is."""
+    """Whether the magic is refused for the same reason as ``!command``."""
 
     code_line: bool = False
-    """Its argument is code."""
+    """Whether the argument is code."""
 
     code_body: bool = False
-    """The lines below it, as a cell magic, are code."""
+    """Whether the lines below the magic are code, if it is used as a cell magic."""
 
     looks_up: bool = False
-    """Its argument is the dotted name of an object, or a pattern of such names."""
+    """Whether the argument is the dotted name of an object, or a pattern for such names."""
 
     view: Literal["", "bare", "with_argument"] = ""
-    """The host answers it, and it carries no code: a cell of nothing else needs no approval."""
+    """Whether the host answers the magic: without an argument only (``bare``), or also with one
+    (``with_argument``). The argument is no code, so a cell that contains nothing but this magic
+    needs no approval."""
 
     goes_back: bool = False
-    """It may need a state from before its cell, so a snapshot."""
+    """Whether the magic may restore a state from before its cell, so that it needs a snapshot."""
 
     shown: str = ""
-    """Its help, if the host shows a table or a page in its place; empty for any other magic."""
+    """The magic's help text, if the host shows a table or a page for it. Empty for other magics."""
 
 
 _NONE: Final = Magic()
@@ -60,21 +68,22 @@ MAGICS: Final = {
     "automagic": Magic(),
     "bash": Magic(shell_escape=True),
     "bookmark": Magic(),
-    "branch": Magic("goes on from a state under a name", view="with_argument", goes_back=True),
+    "branch": Magic("goes on from a named state", view="with_argument", goes_back=True),
     "capture": Magic("keeps output in a variable", code_body=True),
     "cat": Magic(outside=True),
     "cd": Magic(outside=True),
     "changes": Magic(
-        "what cells wrote to the project, where that is staged",
+        "changes that cells made to the project, if its folders are staged",
         shown=(
-            "Show what cells wrote to the project, all or of a PATH; %changes keep PATH, or drop."
+            "Show what cells wrote to the project or to a PATH. %changes keep PATH keeps it, "
+            "%changes drop PATH drops it."
         ),
     ),
     "checkpoint": Magic("keeps a state under a name", view="with_argument", goes_back=True),
     "code_wrap": Magic(),
     "colors": Magic(),
     "conda": Magic(outside=True),
-    "config": Magic("how charts are drawn, which expressions are shown"),
+    "config": Magic("settings for charts, and for which expressions are shown"),
     "cp": Magic(outside=True),
     "debug": Magic(unchecked=True),
     "dhist": Magic(outside=True),
@@ -87,7 +96,7 @@ MAGICS: Final = {
     "gui": Magic(),
     "hist": Magic(),
     "history": Magic(),
-    "html": Magic("sanitised like any output"),
+    "html": Magic("output, sanitised like any other"),
     "javascript": Magic(),
     "js": Magic(),
     "killbgscripts": Magic(),
@@ -110,17 +119,18 @@ MAGICS: Final = {
     "macro": Magic(unchecked=True),
     "magic": Magic(),
     "mamba": Magic(outside=True),
-    "markdown": Magic("sanitised like any output"),
+    "markdown": Magic("output, sanitised like any other"),
     "matplotlib": Magic(),
     "micromamba": Magic(outside=True),
     "mkdir": Magic(outside=True),
     "mv": Magic(outside=True),
     "notebook": Magic(outside=True),
     "output": Magic(
-        "what the host kept of earlier cells",
+        "the text that the host kept of earlier cells",
         view="with_argument",
         shown=(
-            "Page through what the host kept of a cell's output: %output 7, %output 7 stderr last."
+            "Page through the output that the host kept of a cell: %output 7, "
+            "%output 7 stderr last."
         ),
     ),
     "page": Magic(),
@@ -130,11 +140,11 @@ MAGICS: Final = {
     "pdoc": Magic("docstring", looks_up=True),
     "perl": Magic(),
     "pfile": Magic(),
-    "pinfo": Magic("what name? becomes", looks_up=True),
-    "pinfo2": Magic("what name?? becomes", looks_up=True),
+    "pinfo": Magic("help, also written name?", looks_up=True),
+    "pinfo2": Magic("source, also written name??", looks_up=True),
     "pip": Magic(outside=True),
     "policy": Magic(
-        "this policy and what enforces it",
+        "the policy, and what enforces it",
         view="bare",
         goes_back=True,
         shown=(
@@ -145,12 +155,12 @@ MAGICS: Final = {
     "ports": Magic(
         "addresses of servers that cells started",
         view="bare",
-        shown="Show at which address each port of the policy is opened, and where cells listen.",
+        shown="Show the address of each port that the policy opens, and the ports that cells use.",
     ),
     "pprint": Magic("display"),
     "precision": Magic("display"),
     "prun": Magic("profiles code", code_line=True, code_body=True),
-    "psearch": Magic("what *name*? becomes", looks_up=True),
+    "psearch": Magic("a search for names, also written *name*?", looks_up=True),
     "psource": Magic("source", looks_up=True),
     "pushd": Magic(outside=True),
     "pwd": Magic(),
@@ -168,7 +178,7 @@ MAGICS: Final = {
     "rerun": Magic(unchecked=True),
     "reset": Magic(),
     "reset_selective": Magic(),
-    "restore": Magic("back to a checkpoint", view="with_argument", goes_back=True),
+    "restore": Magic("goes back to a checkpoint", view="with_argument", goes_back=True),
     "rm": Magic(outside=True),
     "rmdir": Magic(outside=True),
     "ruby": Magic(),
@@ -178,29 +188,29 @@ MAGICS: Final = {
     "script": Magic(shell_escape=True),
     "set_env": Magic(),
     "sh": Magic(shell_escape=True),
-    "svg": Magic("sanitised like any output"),
+    "svg": Magic("output, sanitised like any other"),
     "sx": Magic(shell_escape=True),
     "system": Magic(shell_escape=True),
     "tb": Magic(),
     "template": Magic(
-        "runs a shipped template",
+        "runs a template",
         view="with_argument",
-        shown="List the shipped templates; %template NAME shows one. %%template NAME runs it.",
+        shown="List the templates. %template NAME shows one, and %%template NAME runs it.",
     ),
     "time": Magic("times code", code_line=True, code_body=True),
     "timeit": Magic("times code", code_line=True, code_body=True),
     "tools": Magic(
-        "the policy's functions",
+        "the host functions that cells may call",
         view="bare",
         shown="List the host tools that cells may call, with their signatures.",
     ),
     "unalias": Magic(),
-    "undo": Magic("back to the state before the last cell", view="with_argument", goes_back=True),
+    "undo": Magic("goes back to before the last cell", view="with_argument", goes_back=True),
     "unload_ext": Magic(),
     "usage": Magic(
-        "what each cell took",
+        "the resources that each cell used",
         view="with_argument",
-        shown="Show what each cell of the session took: all, ``top`` or one by its number.",
+        shown="Show the resources that cells used: all cells, ``top``, or one cell by its number.",
     ),
     "uv": Magic(outside=True),
     "who": Magic("variables"),
@@ -208,17 +218,17 @@ MAGICS: Final = {
     "whos": Magic("variables"),
     "writefile": Magic(outside=True),
     "xdel": Magic(),
-    "xmode": Magic("how tracebacks look"),
+    "xmode": Magic("the format of tracebacks"),
 }
 
-#: Magics that cells may use unless a policy says otherwise: display, inspection, timing, and what
-#: the host does. None touches files or processes; code that they carry is checked as a cell is.
+#: The magics that cells may use by default: display, inspection, timing, and magics of the host.
+#: None of them touches files or processes. Code in a magic is checked like a cell.
 ALLOWED_MAGICS: Final = tuple(name for name, magic in MAGICS.items() if magic.allowed)
 
-#: Magics in whose place the host shows something.
+#: Magics for which the host shows a table or a page.
 SHOWN_BY_HOST: Final = tuple(name for name, magic in MAGICS.items() if magic.shown)
 
 
 def of_name(name: str) -> Magic:
-    """Return the row of a magic; one without properties if a policy may not name it."""
+    """Return the row of a magic. If a policy may not name it, the row has only defaults."""
     return MAGICS.get(name, _NONE)
