@@ -63,7 +63,7 @@ add.filesystem_staged_roots = [
     "a program, a module of the project": (
         ["import helper", "assert helper.x == 1\n!true"],
         f"""{CONFINED}mode = "confined" # a.ipynb, cell 1, line 1: helper {SAID} modules (and 1 more reason)
-# Cells may start programs, which are confined as they are.
+# Cells may start programs, which are confined like the cells.
 subprocess_execution = true # a.ipynb, cell 2: cells start no programs
 {READS}add.filesystem_read_roots = [
     "{{checkout}}", # a guess: a.ipynb, cell 1 failed without, and ran under preset data

@@ -1,19 +1,19 @@
-"""What a policy is: one frozen value, its fields, their units and defaults.
+"""The policy: one frozen value with its fields, their units and defaults.
 
-A policy is carried by a plain dataclass and checked by pydantic (``schema``), so that a kernel
-under a shipped preset starts without importing pydantic (ADR 0019). Build one with ``load.load``
-or ``schema.parse``; calling the class checks nothing.
+A policy is a plain dataclass. pydantic checks it in a module apart (``schema``), because a kernel
+under a shipped preset starts without importing pydantic (ADR 0019). Make a policy with
+``load.load`` or ``schema.parse``. Calling the class checks nothing.
 
 The docstring below a field is its documentation of record: ``cellblock policy schema`` and
 ``docs/policy.md`` are made from it. The defaults are those of preset ``safe``.
 
-What else there is to say of a field is in its row (``rows``), and nowhere else: to add a limit, add
-its row here, and whoever enforces it.
+All other properties of a field are in its row (``rows``), and nowhere else. To add a limit, add its
+field with a row here, and the code that enforces it.
 
-``Enforcement`` is what a field is worth here: status, mechanism, holes, evidence. A capability is a
-policy field that something enforces. Where the operating system has a part in that, its status is
-never assumed: a backend declares it, the guest's own report confirms or lowers it, and what remains
-is a gap that is shown (promise P7).
+A capability is a policy field that something enforces. ``Enforcement`` describes how far a
+capability holds on this machine: status, mechanism, holes, evidence. If the operating system takes
+part in the enforcement, the status is never assumed. A backend declares it, the guest's own report
+confirms or lowers it, and any remaining difference is shown as a gap (promise P7).
 """
 
 from __future__ import annotations
@@ -65,114 +65,129 @@ if TYPE_CHECKING:
     from cellblock.policy.operations import Operations
 
 
-# --- tables of their own in a file: [approval], [audit], [templates], [llm], [ops.NAME] -----------
+# --- fields that are tables in a policy file: [approval], [audit], [templates], [llm], [ops.NAME] -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval(Table):
-    """What it is that ``cellblock approve`` writes and a kernel reads: manifests, and their key."""
+    """The manifests that ``cellblock approve`` writes and a kernel reads, and the key for them."""
 
     folder: str = "{data}/approved"
-    """Where manifests lie. ``{data}`` is ``$XDG_DATA_HOME/cellblock`` or
-    ``~/.local/share/cellblock``. No guest can write it."""
+    """The folder of the manifests. ``{data}`` is ``$XDG_DATA_HOME/cellblock`` or
+    ``~/.local/share/cellblock``. No guest can write there."""
 
     key: str = "{data}/approval.key"
-    """The file of the key that manifests are signed with: the user's alone, or root's. Whoever can
-    read it can approve. No guest can read it."""
+    """The file with the key that signs the manifests. It must belong to you or to root. Others must
+    not be able to read it, because whoever can read the key can approve cells; only root may let a
+    group read it. No guest can read it."""
 
     scope: str = "{project}"
-    """What a manifest is for, and what a user allows for always: the folder of the notebooks, or a
-    name of the operator's where they are to count in other places, too."""
+    """Where approvals count: those in a manifest, and those that a user gives for always.
+    ``{project}`` means only in the folder of the notebooks. If you write a name instead, they count
+    in every folder whose policy has the same name here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Table):
-    """What is written down of a session, and what happens where it can't be."""
+    """The audit log of a session, and what happens if the log can't be written."""
 
     log: bool = True
     """Whether the host writes an audit log of the session."""
 
     required: bool = False
-    """Whether no cell runs while the log can't be written. If not, cells run and the first one
-    says that nothing is written."""
+    """Whether cells are refused while the log can't be written. If false, cells run, and the first
+    cell shows that nothing is logged."""
 
     folder: str = "{cache}/audit"
-    """Where logs lie, a file a session. ``{cache}`` is ``$XDG_CACHE_HOME/cellblock`` or
-    ``~/.cache/cellblock``: a log that somebody relies on needs a folder that nobody clears. No
-    guest can read or write it."""
+    """The folder of the logs, which has one file per session. ``{cache}`` is
+    ``$XDG_CACHE_HOME/cellblock`` or ``~/.cache/cellblock``. If you rely on the log, choose a folder
+    that nobody clears. No guest can read or write there."""
 
     max_bytes: Annotated[int, Range(64 * KIB)] = 256 * MIB
-    """Bytes that a session's log may have. Once it has them, nothing more runs in the session."""
+    """A session's log has at most this many bytes. When the log is full, the session runs no
+    further cells, handlers or tools."""
 
     fsync: bool = False
-    """Whether each record is on disk before its cell starts: it then outlives a power cut, not
-    only the host. Costs what the disk takes for it, a millisecond or more a cell."""
+    """Whether each record is on disk before its cell starts. The record then survives a power cut,
+    and not only the end of the host. This costs the time of one write to the disk per cell: a
+    millisecond or more."""
 
     sources: bool = False
-    """Whether sources of cells, lines that were refused and messages of exceptions stand in the
-    log. If not, sources are there as SHA-256 only."""
+    """Whether the log contains the source of cells, the lines that were refused and the messages of
+    exceptions. If false, it contains only the SHA-256 of each source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Templates(Table):
-    """Where templates come from."""
+    """The folders that templates are read from."""
 
     folders: tuple[str, ...] = ("{shipped}",)
-    """Folders of templates, each a ``NAME.py`` and a ``NAME.schema.json``. ``{shipped}`` holds
-    cellblock's own. No guest can write them."""
+    """The folders of the templates. A template is two files, ``NAME.py`` and ``NAME.schema.json``.
+    ``{shipped}`` is the folder of cellblock's own templates. No guest can write in these
+    folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llm(Table):
-    """Which language models cells may ask, through the host, and how much of that there is."""
+    """The language models that cells may call through the host, and the limits of these calls."""
 
     base_url: str = ""
-    """The endpoint, compatible with OpenAI's: ``https://api.openai.com/v1``. Empty: cells can ask
-    none. The host asks it, with what cells say; they learn neither address nor key."""
+    """The address of the endpoint, which must be compatible with OpenAI's:
+    ``https://api.openai.com/v1``. If empty, cells can call no language model. The host sends the
+    cells' texts to the endpoint. Cells learn neither the address nor the key."""
 
     models: tuple[str, ...] = ()
-    """Models that cells may ask; the first where they name none."""
+    """The models that cells may call. A call that names no model gets the first."""
 
     key_env: str = ""
-    """The host's environment variable that holds the key. Cells never have it."""
+    """The host's environment variable that holds the key. Cells never see the key."""
 
     timeout: Annotated[float, Range(0.1)] = 120.0
-    """Seconds that one call may take, with all its retries."""
+    """One call takes at most this many seconds, all its retries included."""
 
     retries: Annotated[int, Range(0, 10)] = 2
-    """How often a call is tried again that the endpoint was too busy for, or that did not reach
-    it."""
+    """A call is tried again at most this many times, if the endpoint was too busy or could not be
+    reached."""
 
     max_calls: Annotated[int, Range(1)] = 1_000
-    """Calls that all cells of a session may make."""
+    """All cells of a session together may make at most this many calls."""
 
     max_tokens: Annotated[int, Range(1)] = 1_000_000
-    """Tokens that all calls of a session may take, prompts and completions together."""
+    """All calls of a session together may use at most this many tokens, prompts and completions
+    included."""
 
     max_tokens_per_call: Annotated[int, Range(1)] = 4_096
-    """Tokens of the longest completion. Also what a call gets that names no number."""
+    """One completion has at most this many tokens. This is also the number for a call that names
+    none."""
 
     max_in_flight: Annotated[int, Range(1, 1_000)] = 16
-    """Calls under way at once; more wait, within their ``timeout``."""
+    """At most this many calls run at once. Further calls wait, and the wait counts towards their
+    ``timeout``."""
 
     token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """What the endpoint calls the length of a completion."""
+    """The endpoint's name for the parameter that limits the length of a completion."""
 
     @property
     def granted(self) -> bool:
-        """Whether cells have ``llm``."""
+        """Whether the policy gives cells ``llm``."""
         return bool(self.base_url)
 
 
 def _operations_class() -> type[Operations]:
-    """Return the class of ``ops``, imported for policies that grant any: that takes 3 ms."""
+    """Return the class of ``ops``.
+
+    It is imported only for policies that grant operations, because the import takes 3 ms.
+    """
     from cellblock.policy.operations import Operations  # noqa: PLC0415 - 3 ms
 
     return Operations
 
 
 class OperationsField:
-    """The annotation of ``ops``: pydantic reads ``Operations``, and None where none is granted."""
+    """The annotation of ``ops``.
+
+    pydantic validates the value as ``Operations``, and makes it None if no operation is granted.
+    """
 
     __slots__ = ()
 
@@ -189,20 +204,21 @@ class OperationsField:
 
 
 def servers_of(**values: Any) -> dict[str, McpServer]:
-    """Return MCP servers of a file's values, or of servers."""
+    """Return MCP servers by name. Each value is a server already, or its table in a policy file."""
     return {
-        name: one if isinstance(one, McpServer) else McpServer(**frozen(one))
-        for name, one in values.items()
+        name: server if isinstance(server, McpServer) else McpServer(**frozen(server))
+        for name, server in values.items()
     }
 
 
 def _operations(**values: Any) -> Operations | None:
+    """Return the value of ``ops`` from its tables in a policy file. None if there are no tables."""
     return _operations_class().of_values(values) if values else None
 
 
-#: Fields that are tables of fields.
+#: The fields that are tables with a fixed set of keys, and the class of each.
 TABLES: Final = {"approval": Approval, "audit": Audit, "llm": Llm, "templates": Templates}
-#: Fields that are tables: how each is made of a file's values.
+#: All fields that are tables in a policy file. The function makes the field from the file's values.
 SECTIONS: Final[dict[str, Callable[..., Any]]] = {
     **TABLES,
     "mcp": servers_of,
@@ -212,19 +228,19 @@ SECTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def plain(value: Any) -> Any:
-    """Return a policy's value with sections as dicts; what they do not grant is left out."""
+    """Return a field's value with every table as a dict. Keys whose value is None are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = dataclasses.asdict(value)
-        return {key: own for key, own in found.items() if own is not None}
+        keys = dataclasses.asdict(value)
+        return {key: own for key, own in keys.items() if own is not None}
     if isinstance(value, dict):
         return {key: plain(own) for key, own in value.items()}
     return value
 
 
 def flat_fields(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return fields as ``Policy.as_dict`` has them, those of tables one by one: ``audit.log``.
+    """Return the fields of a ``Policy.as_dict`` with each key of a table by itself: ``audit.log``.
 
-    A table that has nothing in it is one field.
+    An empty table stays one field.
     """
     flat: dict[str, Any] = {}
     for name, value in values.items():
@@ -237,7 +253,7 @@ def flat_fields(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 Names = tuple[str, ...]
 
-#: What has to be enforced for mode ``confined``, which has no other layer.
+#: Capabilities that mode ``confined`` requires, because it has no layer besides the OS layer.
 CONFINEMENT: Final = (
     "filesystem_read_roots",
     "filesystem_write_roots",
@@ -245,31 +261,28 @@ CONFINEMENT: Final = (
     "subprocess_execution",
 )
 
-# What several rows say.
+# Values that several rows share.
 LOCKS, GUEST = EnforcedBy.locks, EnforcedBy.guest
-_OPERATORS: Final = Never("what enforces a policy is chosen in its file")
-_LOADED: Final = Never("it says what is made ready for cells, and allows nothing")
-_ADMITTED: Final = Never(
-    "which cells may run at all is said in the policy's file, before there is any"
-)
-_COPIED: Final = Never("what is copied out is for others than cells: the policy's file says it")
-_GRANTED: Final = Never(
-    "it is granted table by table in the policy's file, and kept by workers of the host's own"
-)
-_FORKS: Final = "use Linux 5.0 or later, and no seccomp listener above the kernel"
+_OPERATORS: Final = Never("only the policy file chooses what enforces the policy")
+_LOADED: Final = Never("it only prepares modules for cells, and allows nothing")
+_ADMITTED: Final = Never("only the policy file says which cells may run at all")
+_COPIED: Final = Never("files are copied out for people, so only the policy file chooses them")
+_GRANTED: Final = Never("only the policy file grants it, and the host's own workers enforce it")
+_FORKS: Final = "use Linux 5.0 or later, and start the kernel where no seccomp listener is in use"
 _OPEN_FILES: Final = "files and folders that were open before stay open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Table):
-    """What cells may say and what their process may do.
+    """The code that cells may contain, and the rights of the process that runs the cells.
 
-    A field is one ``row``: its default, which is preset safe's, and what ``rows.Row`` has. Its type
-    says its bounds, and the docstring below it what it means.
+    A field is one ``row``: its default, which is the value of preset safe, and the properties of a
+    ``rows.Row``. The field's type has its bounds, and the docstring below the field its meaning.
     """
 
-    name: str = row("safe", narrower=Never("it is what messages call the policy"))
-    """What messages call this policy; a file's default is its name without ``.toml``."""
+    name: str = row("safe", narrower=Never("it is only the policy's name in messages"))
+    """The policy's name in messages. The default for a policy file is the file's name without
+    ``.toml``."""
 
     mode: Literal["safe", "confined", "unsafe"] = row(
         "safe",
@@ -277,86 +290,90 @@ class Policy(Table):
         enforced_by=GUEST,
         means="Cells may import and call anything; the OS layer confines them.",
     )
-    """``safe`` checks every cell's source. ``confined`` does not: cells may import and call
-    anything, and nothing runs where the OS layer does not confine files, network and processes.
-    ``unsafe`` runs without that, too, and has to be asked for with ``--allow-unsafe``."""
+    """``safe`` checks the source of every cell. ``confined`` checks no source: cells may import and
+    call anything, and no cell runs unless the OS layer confines files, network and processes.
+    ``unsafe`` checks no source either, and runs even without that confinement; it must be permitted
+    with ``--allow-unsafe``."""
 
     backend: Literal["auto", "landlock", "bubblewrap", "seatbelt", "docker", "noop"] = row(
         "auto",
         narrower=_OPERATORS,
     )
-    """What enforces the OS layer; ``auto`` picks the strongest that works on this machine.
-    ``bubblewrap`` (namespaces around the same as ``landlock``), ``landlock``, ``seatbelt`` and
-    ``noop`` (audit only) are tried in that order; ``docker`` (a container around the same) is taken
-    by name only."""
+    """The mechanism of the OS layer. ``auto`` chooses the strongest backend that works on this
+    machine. It tries ``bubblewrap`` (the locks of ``landlock``, and namespaces), ``landlock``,
+    ``seatbelt`` and ``noop`` (no OS layer) in that order. ``docker`` (the locks of ``landlock``, in
+    a container) is used only if you name it."""
 
     on_unsupported: Literal["warn", "error", "ignore"] = row(
         "warn",
         narrower=Towards(("ignore", "warn", "error")),
         for_cells=False,
     )
-    """What a gap between policy and enforcement does: it is shown on the first cell, nothing runs,
-    or it is not shown."""
+    """What happens if this machine does not enforce all of the policy. ``warn`` shows the gaps on
+    the first cell, ``error`` runs no cell, and ``ignore`` does not show them."""
 
     require: Names = row(CONFINEMENT, narrower=Way.more, for_cells=False)
-    """Capabilities (names of fields below) without whose enforcement nothing runs."""
+    """Capabilities (names of fields below) that must be enforced. If one of them is not, no cell
+    runs."""
 
     container_engine: Literal["auto", "docker", "podman", "nerdctl"] = row(
         "auto",
         narrower=_OPERATORS,
         only_with=("backend", ("docker",)),
     )
-    """Whose containers backend ``docker`` uses; ``auto`` takes the first that is installed."""
+    """The container engine of backend ``docker``. ``auto`` uses the first one that is installed."""
 
     container_runtime: str = row(
         "",
         narrower=_OPERATORS,
         only_with=("backend", ("docker",)),
     )
-    """The OCI runtime, by the name that the engine knows it by; empty for the engine's default."""
+    """The engine's name for the OCI runtime. If empty, the engine's default runtime is used."""
 
     container_image: str = row(
         "",
         narrower=_OPERATORS,
         only_with=("backend", ("docker",)),
     )
-    """The image, which has to be there: nothing is pulled. Empty for the one that ``cellblock image
-    build`` makes."""
+    """The container image. It must be present on this machine, because cellblock pulls no image. If
+    empty, the image that ``cellblock image build`` makes is used."""
 
     admission: Literal["any", "approved", "template"] = row("any", narrower=_ADMITTED)
-    """Which cells may run at all: ``any``; those that ``cellblock approve`` has ``approved``, text
-    for text; or those that name a ``template`` and give its state as JSON."""
+    """The cells that may run at all. ``any`` admits every cell. ``approved`` admits only the exact
+    texts that ``cellblock approve`` has approved. ``template`` admits only cells that name a
+    template and give its state as JSON."""
 
     approval: Approval = row(
         Approval(),
         narrower=_ADMITTED,
         only_with=("admission", ("approved",)),
     )
-    """Where approvals are kept. In a file, a table: ``[approval]``."""
+    """The place where approvals are kept. In a policy file it is the table ``[approval]``."""
 
     approvals: Literal["never", "prompt"] = row(
         "never",
         narrower=Never(
-            "to ask users is less for calls and more for imports: the policy's file says it"
+            "a question restricts calls but permits imports, so only the policy file sets it"
         ),
     )
-    """Whether a user who can be asked may approve of what the policy does not give by itself:
-    ``prompt`` asks, in the front end, about an import beyond the allowlist, about each call of a
-    tool, an operation or a language model, and at start about what takes ``--allow-unsafe``."""
+    """Whether the user is asked. With ``prompt``, the front end asks about each import that is not
+    on the allowlist, about each call of a tool, an operation or a language model, and, when the
+    session starts, about anything that needs ``--allow-unsafe``. With ``never``, nobody is asked:
+    the policy alone decides."""
 
     templates: Templates = row(
         Templates(),
         narrower=_ADMITTED,
         only_with=("admission", ("template",)),
     )
-    """The templates that there are. In a file, a table: ``[templates]``."""
+    """The available templates. In a policy file it is the table ``[templates]``."""
 
     audit: Audit = row(
         Audit(),
-        narrower=Never("the audit log is about cells, and not theirs"),
+        narrower=Never("the audit log records cells, so cells can't change it"),
         for_cells=False,
     )
-    """The audit log. In a file, a table: ``[audit]``."""
+    """The audit log. In a policy file it is the table ``[audit]``."""
 
     allowed_modules: Names = row(
         (),
@@ -366,8 +383,8 @@ class Policy(Table):
         only_with=("mode", ("safe",)),
         means="Cells may import these.",
     )
-    """Top-level packages that cells may import as they are, in addition to the allowlist of
-    record. Such a package is trusted with all the process may do."""
+    """Top-level packages that cells may import in addition to the allowlist of record. Cells can
+    use all of such a package, so you trust it with everything that the process may do."""
 
     magics: Names = row(
         ALLOWED_MAGICS,
@@ -377,54 +394,57 @@ class Policy(Table):
         only_with=("mode", ("safe",)),
         means="Cells may use these magics.",
     )
-    """Line and cell magics that cells may use, without their percent signs."""
+    """Line and cell magics that cells may use. The names have no percent signs."""
 
     preload: Names = row((), narrower=_LOADED, for_cells=False)
-    """Modules imported once at kernel start. Faster later, slower now; the import is confined as
-    cells are, in an empty folder: it finds no settings of the project's or the user's
-    (`./matplotlibrc`)."""
+    """Modules that are imported once, when the kernel starts. The start takes longer, and cells
+    that use the modules are faster. The import is confined as cells are and runs in an empty
+    folder, so it finds no settings of the project or the user, such as ``./matplotlibrc``."""
 
     preload_when_idle: Names = row((), narrower=_LOADED, for_cells=False)
-    """Modules that are imported, where they are installed and cells may import them, while a kernel
-    waits for its launch or its first cell: one that names any of them need not wait. They take
-    memory meanwhile, for five minutes at most."""
+    """Modules that are imported while a kernel waits for its launch or its first cell, so that a
+    first cell that names one of them need not wait for the import. Modules that are not installed,
+    or that cells may not import, are left out. The imported modules take memory for at most five
+    minutes, unless the first cell uses them."""
 
     pre_imported: Names = row(("json", "math", "re", "asyncio"), narrower=_LOADED)
-    """Modules bound to their names before the first cell."""
+    """Modules that cells can use without importing them. Each is bound to its name before the first
+    cell."""
 
     tools: Names = row(
         (),
         narrower=Way.fewer,
         enforced_by=GUEST,
     )
-    """Functions of the operator's that cells may call: ``module:function``. Imported in a process
-    of their own, from what is installed."""
+    """Your own functions that cells may call, as ``module:function``. They run in a process apart
+    from the cells, which imports them from the installed packages."""
 
     mcp: dict[str, McpServer] = row(default_factory=dict, narrower=_GRANTED)
-    """MCP servers whose tools cells call as ``NAME_TOOL``. In a file, a table for each:
-    ``[tools.mcp.NAME]``, with ``command`` or ``url``, ``env``, ``token_env`` and ``tools``;
-    functions are then ``tools.functions``."""
+    """MCP servers whose tools cells may call, as ``NAME_TOOL``. In a policy file each server is a
+    table ``[tools.mcp.NAME]`` with the keys ``command`` or ``url``, ``env``, ``token_env`` and
+    ``tools``. The list ``tools`` above is then written as ``tools.functions``."""
 
     tool_timeout: Seconds | None = row(
         30.0,
         narrower=Way.lower,
         only_with=("tools", "any"),
     )
-    """Seconds that one call of a tool may take."""
+    """One call of a tool takes at most this many seconds."""
 
     tool_timeouts: dict[str, Seconds] = row(
         default_factory=dict,
         narrower=Way.lower_each,
         only_with=("tools", "any"),
     )
-    """A table of tools that have another limit, by name."""
+    """A table with the limits, in seconds, of tools for which ``tool_timeout`` does not hold. The
+    keys are the tools' names."""
 
     tool_max_calls: Count | None = row(
         100_000,
         narrower=Way.lower,
         only_with=("tools", "any"),
     )
-    """Calls of tools that one cell may make."""
+    """One cell may make at most this many calls of tools."""
 
     tool_max_in_flight: InFlight = row(
         1_024,
@@ -432,7 +452,7 @@ class Policy(Table):
         enforced_by=GUEST,
         only_with=("tools", "any"),
     )
-    """Calls of tools under way at once."""
+    """At most this many calls of tools run at once."""
 
     tool_max_bytes: ToolBytes = row(
         MIB,
@@ -440,58 +460,58 @@ class Policy(Table):
         enforced_by=GUEST,
         only_with=("tools", "any"),
     )
-    """Bytes that the arguments of one call may take, or what it returns."""
+    """The arguments of one call have at most this many bytes, and so has its result."""
 
     llm: Llm = row(
         Llm(),
         narrower=_GRANTED,
         only_with=("llm.base_url", "any"),
     )
-    """Language models. In a file, a table: ``[llm]``."""
+    """The language models that cells may call. In a policy file it is the table ``[llm]``."""
 
     ops: Annotated[Any, OperationsField()] = row(None, narrower=_GRANTED)
-    """Operations of the host's own that cells may call. In a file, a table for each that is
-    granted: ``[ops.read_file]``."""
+    """Operations of the host that cells may call. In a policy file each granted operation is a
+    table: ``[ops.read_file]``."""
 
     credentials: dict[str, Credential] = row(
         default_factory=dict,
         narrower=Way.fewer_tables,
-        host="the host adds each to requests of ops.http, over TLS, and tells it to no guest",
+        host="the host adds each key to requests of ops.http over TLS; no guest gets a key",
         shown=Shown.first,
         only_with=("credentials", "any"),
         words=words,
     )
-    """Keys that cells use and never see. In a file, a table for each: ``[credentials.NAME]``, with
-    ``hosts``, ``header``, ``prefix`` and ``value``. A notebook or a cell that keeps some names
-    them: ``["NAME"]``."""
+    """Secret keys that cells use and never see. In a policy file each of them is a table,
+    ``[credentials.NAME]``, with ``hosts``, ``header``, ``prefix`` and ``value``. A narrowing lists
+    the names of the credentials that remain: ``["NAME"]``."""
 
     packages: Names = row(
         (),
-        narrower=Never("they are there before the first cell, and allow nothing by themselves"),
+        narrower=Never("they are installed before the first cell, and allow nothing by themselves"),
     )
-    """Requirements installed before the first cell, wheels only, with the index and within the
-    list of ``[ops.install]``."""
+    """Requirements that are installed before the first cell. ``[ops.install]`` names the index and
+    the packages that are allowed. Only wheels are installed."""
 
     artifact_export_paths: Names = row(
         (),
         narrower=_COPIED,
         only_with=("artifact_export_paths", "any"),
     )
-    """Glob patterns of files that are copied out after the cell that wrote them: beneath the folder
-    that cells run in, or with ``{scratch}`` or ``{project}`` before them; ``**`` is any number of
-    folders. They have to be beneath a write root."""
+    """Glob patterns for files that are copied out after the cell that wrote them. A pattern starts
+    in the folder that cells run in, or with ``{scratch}`` or ``{project}``; ``**`` stands for any
+    number of folders. The files must be beneath a write root."""
 
     artifact_folder: str = row(
         "{project}/artifacts",
         narrower=_COPIED,
         only_with=("artifact_export_paths", "any"),
     )
-    """Where such files are copied to. Cells can't write there."""
+    """The folder that these files are copied to. Cells can't write there."""
 
     filesystem_read_roots: Names = row(
         (),
         narrower=Beneath(
-            # What is writable is readable.
+            # Every writable path is also readable.
             ("filesystem_read_roots", "filesystem_write_roots"),
             "can be read or written",
         ),
@@ -503,8 +523,8 @@ class Policy(Table):
         shown=Shown.first,
         means="Cells may read files there; {checkout} is the notebook's repository.",
     )
-    """Folders and files readable besides the interpreter, its libraries and site-packages, time
-    zones and locales, which always are."""
+    """Folders and files that cells can read. The interpreter, its libraries and site-packages, time
+    zones and locales are always readable, so you need not list them."""
 
     filesystem_write_roots: Names = row(
         ("{scratch}",),
@@ -515,7 +535,8 @@ class Policy(Table):
         must_exist=True,
         shown=Shown.first,
     )
-    """Folders writable. ``{scratch}`` is private to the kernel and deleted with it."""
+    """Folders that cells can write in. ``{scratch}`` is private to the kernel, and is deleted when
+    the kernel ends."""
 
     filesystem_staged_roots: Names = row(
         (),
@@ -528,9 +549,9 @@ class Policy(Table):
         only_with=("filesystem_staged_roots", "any"),
         means="Cells may write there; your files change only once you keep that.",
     )
-    """Folders beneath read roots that look writable: what cells write lands in a layer over them,
-    and they stay as they are until the user keeps it (``%changes``, ``cellblock changes``). Counts
-    towards ``scratch_max_bytes``."""
+    """Folders beneath read roots that look writable to cells. Whatever cells write there is stored
+    in a layer above the folders. The folders themselves change only when the user keeps a change
+    (``%changes``, ``cellblock changes``). The layer counts towards ``scratch_max_bytes``."""
 
     read_deny_paths: Names = row(
         (
@@ -552,9 +573,9 @@ class Policy(Table):
         shown=Shown.first,
         means="But they read none of these; @secrets are .env, private keys and the like.",
     )
-    """Paths never readable, even below a read root. They need not exist. ``**/NAME`` is all of that
-    name beneath read roots, but for what a root names itself; ``@secrets`` are the names under
-    which projects keep secrets."""
+    """Paths that cells can never read, even below a read root. They need not exist. ``**/NAME``
+    denies every file and folder of that name beneath read roots, except one that a root names
+    itself. ``@secrets`` stands for the names under which projects usually keep secrets."""
 
     network_access: bool | Names = row(
         False,
@@ -566,58 +587,60 @@ class Policy(Table):
         stays="connections that were open before may stay open",
         shown=Shown.first,
     )
-    """Nothing outside, all of the network, or a list of ``host:port``, which libraries and programs
-    reach by TCP."""
+    """``false`` lets cells reach nothing outside, ``true`` the whole network. A list of
+    ``host:port`` lets libraries and programs connect to these addresses by TCP."""
 
     ports: Literal["any"] | tuple[Port, ...] = row(
         (),
         narrower=Way.ports,
         gap="servers that cells start can't be reached",
         remedy=(
-            "use backend bubblewrap or landlock, where user namespaces can be made: cellblock "
-            "doctor says what forbids them"
+            "use backend bubblewrap or landlock, on a machine that permits user namespaces; "
+            "cellblock doctor says what forbids them"
         ),
         remedy_if_partial="open pages only where cells know nothing secret, or leave ports empty",
         asked=lambda policy: bool(policy.ports),
         shown=Shown.used,
     )
-    """Ports at which a cell's HTTP server can be opened in your browser, at an address that
-    ``%ports`` shows: a list of numbers, or ``"any"``, which is any that a cell listens at. Not
-    together with ``network_access = true``, under which cells listen in your own network."""
+    """Ports of HTTP servers in cells that you can open in your browser, at an address that
+    ``%ports`` shows. It is a list of numbers, or ``"any"`` for every port that a cell listens at.
+    It can't be combined with ``network_access = true``, because cells then listen in your own
+    network."""
 
     port_hosts: Names = row(
         (),
         narrower=Way.fewer,
-        host="the host passes on requests for these hosts, and for the address of each port",
+        host="the host passes on only requests to these hosts and to each port's own address",
         for_cells=False,
         only_with=("ports", "any"),
     )
-    """Hosts, each as a browser sends it (``hub.example.org``), whose requests may also come to
-    these ports: those of a Jupyter server with jupyter-server-proxy. A page that comes so has that
-    server's origin and cookies, and can do all that you can there."""
+    """Names of Jupyter servers that may also reach these ports, through jupyter-server-proxy. Write
+    each name as a browser sends it: ``hub.example.org``. A cell's page that is opened in this way
+    has the origin and the cookies of that server, so it can do there all that you can."""
 
     devices: Names = row(
         (),
         narrower=Way.devices,
         enforced_by=LOCKS,
-        gap="cells have other devices than these, or none of them",
+        gap="cells have other devices than the policy lists, or lack some of them",
         remedy=(
-            "use backend bubblewrap or landlock, and Linux 6.10 or later; see that the driver is "
+            "use backend bubblewrap or landlock, and Linux 6.10 or later; check that the driver is "
             "loaded, and that you may open the device yourself"
         ),
         remedy_if_partial=(
-            "see that drivers of missing devices are loaded and that you may open these; leave "
-            "devices empty where cells are not to be trusted with a driver"
+            "check that the drivers of missing devices are loaded, and that you may open the "
+            "devices; leave devices empty if you do not trust cells with a driver"
         ),
         asked=lambda policy: bool(policy.devices),
         stays="devices that were open before stay open",
         shown=Shown.used,
-        means="Cells may use these devices; nothing counts the memory that these have.",
+        means="Cells may use these devices; no limit counts the memory in a device.",
     )
-    """Devices that cells may use: ``"nvidia"`` is all GPUs of NVIDIA's driver, ``"nvidia:0"`` one
-    of them, ``"dri"`` what renders, and a path below /dev is a character device, such as
-    ``"/dev/kfd"``. What a driver keeps in a device, or pins for it, no limit counts, and a process
-    with a device in use is not copied."""
+    """Devices that cells may use. ``"nvidia"`` stands for all GPUs of NVIDIA's driver,
+    ``"nvidia:0"`` for one of them, and ``"dri"`` for the devices that render. A path below /dev
+    names a character device, such as ``"/dev/kfd"``. No limit counts the memory in a device, or the
+    memory that a driver pins for the device. A process that is using a device is not copied, so
+    there are no snapshots of it."""
 
     subprocess_execution: bool = row(
         False,
@@ -626,7 +649,7 @@ class Policy(Table):
         gap="a cell can start programs",
         asked=lambda policy: not policy.subprocess_execution,
         shown=Shown.first,
-        means="Cells may start programs, which are confined as they are.",
+        means="Cells may start programs, which are confined like the cells.",
     )
     """Whether cells may start processes."""
 
@@ -636,8 +659,9 @@ class Policy(Table):
         gap="a cell can install packages",
         remedy="list what notebooks need in packages, or grant ops.install",
     )
-    """Whether cells may install packages themselves, as pip does. No backend lets them, which is
-    shown as a gap; ``packages`` and ``ops.install`` have the host do it."""
+    """Whether cells may install packages themselves, as pip does. No backend supports ``true``, so
+    it is shown as a gap. Use ``packages`` or ``ops.install``: with these the host installs
+    packages."""
 
     env_var_access: Names = row(
         (),
@@ -646,55 +670,59 @@ class Policy(Table):
         gap="a cell can read the host's environment",
         shown=Shown.first,
     )
-    """Environment variables passed to cells. All others are stripped; HOME, LANG, PATH,
-    PYTHONDONTWRITEBYTECODE and TMPDIR always have sandbox values, USER where it is not
-    passed; SHELL is passed on where cells may start it. A kernel's cells have JPY_PARENT_PID,
-    JPY_SESSION_NAME and variables for terminals as under ipykernel."""
+    """Environment variables that are passed on to cells. All others are removed, with these
+    exceptions. HOME, LANG, PATH, PYTHONDONTWRITEBYTECODE and TMPDIR always have the sandbox's own
+    values, and so has USER unless you pass it on. SHELL is passed on if cells may start that
+    program. The cells of a kernel have JPY_PARENT_PID, JPY_SESSION_NAME and the variables for
+    terminals as under ipykernel."""
 
     display: Literal["text", "sanitized", "isolated"] = row(
         "sanitized",
         narrower=Towards(("isolated", "sanitized", "text")),
         host={
             "text": "the host passes on plain text only",
-            "sanitized": "the host passes on what it has sanitised",
+            "sanitized": "the host passes on output only after sanitising it",
             "isolated": (
-                "as sanitized; what needs scripts runs in nested frames without origin or network"
+                "as sanitized; output with scripts runs in nested frames without origin or network"
             ),
         },
         shown=Shown.language,
     )
-    """What of a cell's output reaches the page: ``text`` alone; rich output ``sanitized`` of all
-    that runs or loads; or that, with interactive HTML ``isolated`` in frames of its own."""
+    """The kinds of output that reach the page. ``text`` shows plain text only. ``sanitized`` also
+    shows rich output, from which everything that runs or loads has been removed. ``isolated``
+    also shows interactive HTML, in frames of its own."""
 
     widget_modules: Names = row(
         (),
         narrower=Way.fewer,
-        host="the host passes on comms of these alone",
+        host="the host passes on only the widgets of these modules",
     )
-    """Front-end modules whose widgets cells may show. ipywidgets' own are cleaned key by key; any
-    other module that is named here gets from a cell what the cell sends, and runs it in the
-    page. Of no effect where ``display`` is ``text``."""
+    """Front-end modules whose widgets cells may show. The host cleans the widgets of ipywidgets
+    itself key by key. Any other module that you name here receives a cell's messages unchanged, and
+    runs in the page. The field has no effect if ``display`` is ``text``."""
 
     comm_targets: Names = row(
         (),
         narrower=Way.fewer,
-        host="the host passes on comms of these alone",
+        host="the host passes on only comms to these targets",
     )
-    """Targets of comms, other than widgets', through which cells and extensions of the front end
-    may talk. What is said there is bounded, not cleaned."""
+    """Comm targets through which cells and front-end extensions may exchange messages. The targets
+    of widgets don't belong here. The host limits the size of these messages, and does not clean
+    them."""
 
     snapshots: Literal["auto", "always", "off"] = row(
         "auto",
-        narrower=Never("snapshots keep your variables, and no cell is to take that away"),
+        narrower=Never("snapshots protect your variables, so no cell may switch them off"),
         gap="a killed cell costs the variables",
         remedy=_FORKS,
         lacked=True,
         asked=lambda policy: policy.snapshots != "off",
     )
-    """Whether copies of the guest are kept, from which the state before a killed cell is
-    restored. ``auto`` takes none while memory is short, nor for a while after two in a row of a
-    guest of 256 MiB or more took over 0.25 s, and says so; ``always`` does not ask; with ``off`` a
-    killed cell costs the variables."""
+    """Whether snapshots of the guest are kept, from which the state before a killed cell is
+    restored. ``auto`` takes no snapshot while memory is short. It also pauses for a while when two
+    snapshots in a row, of a guest of at least 256 MiB, took more than 0.25 s each. The first pause
+    is shown on standard error. ``always`` never pauses. With ``off``, a killed cell costs the
+    variables."""
 
     undo_depth: Depth = row(
         3,
@@ -704,7 +732,8 @@ class Policy(Table):
         lacked=True,
         asked=lambda policy: policy.snapshots != "off" and policy.undo_depth > 0,
     )
-    """How many cells ``%undo`` can step back over. Each may keep a copy of the guest."""
+    """``%undo`` can go back over at most this many cells. Each of them may keep a copy of the
+    guest."""
 
     max_branches: Depth = row(
         8,
@@ -714,17 +743,17 @@ class Policy(Table):
         lacked=True,
         asked=lambda policy: policy.snapshots != "off" and policy.max_branches > 0,
     )
-    """How many checkpoints and branches a session may keep; and of a sandbox, how many forks there
-    may be at a time, those of its forks among them."""
+    """A session may keep at most this many checkpoints and branches together. A sandbox may also
+    have at most this many forks at a time, forks of its forks included."""
 
     timeout: Seconds | None = row(
         60.0,
         narrower=Way.lower,
         host="the host kills the guest",
         shown=Shown.first,
-        means="A cell may run for so many seconds.",
+        means="A cell may run for at most this many seconds.",
     )
-    """Seconds one cell may run."""
+    """One cell may run for at most this many seconds."""
 
     idle_timeout: Seconds | None = row(
         None,
@@ -734,7 +763,7 @@ class Policy(Table):
         lacked=True,
         shown=Shown.limits,
     )
-    """Seconds without a cell after which the kernel ends."""
+    """The kernel ends after this many seconds without a cell."""
 
     cpu_seconds: Count | None = row(
         None,
@@ -745,7 +774,8 @@ class Policy(Table):
         ),
         shown=Shown.limits,
     )
-    """Seconds of processor time one cell may use, all its threads and processes together."""
+    """One cell may use at most this many seconds of processor time, all its threads and processes
+    together."""
 
     memory_max_bytes: Memory | None = row(
         GIB,
@@ -755,30 +785,31 @@ class Policy(Table):
         remedy="run the kernel in a cgroup with memory.max",
         shown=Shown.first,
     )
-    """Bytes of memory of one guest process, the interpreter's own among them: 32 MiB at least. What
-    is larger is a MemoryError; a guest that comes to hold an eighth more by other ways, all its
-    processes and its /dev/shm together, is killed."""
+    """One process of the guest may allocate at most this many bytes of memory, including the
+    interpreter's own. The least value is 32 MiB. An allocation beyond the limit raises MemoryError.
+    A guest can get memory in other ways too. It is killed if all its processes and its /dev/shm
+    together exceed the limit by an eighth, and by at least 64 MiB."""
 
     max_processes: Count | None = row(
         128,
         narrower=Way.lower,
         enforced_by=LOCKS,
-        gap="a cell can start threads without number",
+        gap="a cell can start any number of threads",
         remedy="run the kernel as an unprivileged user, or in a cgroup with pids.max",
         shown=Shown.limits,
     )
-    """Threads and processes of the guest at once. Where the OS kernel has no seccomp listeners
-    they are counted over all that the user runs."""
+    """The guest may have at most this many threads and processes at once. If the OS kernel has no
+    seccomp listeners, all other threads and processes of the user count as well."""
 
     max_open_files: Count | None = row(
         256,
         narrower=Way.lower,
         enforced_by=LOCKS,
-        gap="a cell can open files without number",
+        gap="a cell can open any number of files",
         stays=_OPEN_FILES,
         shown=Shown.limits,
     )
-    """Files open at once."""
+    """One process may have at most this many files open at once."""
 
     max_file_size: Bytes | None = row(
         64 * MIB,
@@ -787,7 +818,7 @@ class Policy(Table):
         gap="a cell can fill the disk",
         shown=Shown.limits,
     )
-    """Bytes of the largest file written."""
+    """A file that cells write may have at most this many bytes."""
 
     stack_max_bytes: Annotated[int, Range(MIB)] | None = row(
         None,
@@ -796,9 +827,10 @@ class Policy(Table):
         gap="a cell's recursion can take a larger stack",
         shown=Shown.limits,
     )
-    """Bytes of the stack of a process's first thread, and of each other thread of a program that a
-    cell starts: 1 MiB at least, and never more than the kernel itself has. A process that needs
-    more crashes. Stacks of other threads count as memory, whole: many fit if each is small."""
+    """The stack of a process's first thread may have at most this many bytes, and so may the stack
+    of each thread of a program that a cell starts. The least value is 1 MiB. The stack is never
+    larger than the kernel's own. A process that needs more crashes. The stack of each further
+    thread counts as memory in full, so more threads fit if stacks are small."""
 
     scratch_max_bytes: Bytes | None = row(
         256 * MIB,
@@ -807,44 +839,50 @@ class Policy(Table):
         remedy="put the folder for temporary files on a disk with a quota",
         shown=Shown.limits,
     )
-    """Bytes on disk of all that is in the scratch folder; a file counts as 4 KiB at least."""
+    """The scratch folder may take at most this many bytes on disk. Each file counts as at least
+    4 KiB."""
 
     stdout_max_bytes: Bytes | None = row(
         MIB,
         narrower=Way.lower,
-        host="the host leaves out and counts what is beyond",
+        host="the host leaves out the rest, and shows how much that is",
     )
-    """Bytes of standard output shown for one cell: its beginning and its end."""
+    """At most this many bytes of standard output are shown for one cell: the beginning and the
+    end."""
 
     stderr_max_bytes: Bytes | None = row(
         MIB,
         narrower=Way.lower,
-        host="the host leaves out and counts what is beyond",
+        host="the host leaves out the rest, and shows how much that is",
     )
-    """Bytes of standard error shown for one cell: its beginning and its end."""
+    """At most this many bytes of standard error are shown for one cell: the beginning and the
+    end."""
 
     display_max_bytes: Bytes | None = row(
         8 * MIB,
         narrower=Way.lower,
-        host="the host leaves out what is beyond",
+        host="the host leaves out the rest",
     )
-    """Bytes of rich output shown for one cell: the first displays and the last."""
+    """At most this many bytes of rich output are shown for one cell: its first and its last
+    displays."""
 
     undo_max_bytes: Bytes | None = row(
         512 * MIB,
         narrower=Way.lower,
-        host="the host lets go of the oldest copies",
+        host="the host ends the oldest copies",
         for_cells=False,
     )
-    """Bytes that the copies for ``%undo`` may hold for themselves; the oldest go first."""
+    """The copies for ``%undo`` may hold at most this many bytes that they do not share with the
+    guest. The oldest copies are ended first."""
 
     forks_max_bytes: Bytes | None = row(
         4 * GIB,
         narrower=Way.lower,
-        host="the host kills the guest in which they come to hold more",
+        host="the host kills the guest whose cell takes them over the limit",
     )
-    """Bytes that a sandbox and its forks may hold together, by an estimate that counts what they
-    share once; the cell in which they come to hold more is stopped."""
+    """A sandbox and its forks together may hold at most this many bytes of memory. Shared memory
+    counts once, and the number is an estimate. The cell that takes them over the limit is
+    stopped."""
 
     output_kept_max_bytes: Annotated[int, Range(0)] | None = row(
         64 * MIB,
@@ -852,118 +890,130 @@ class Policy(Table):
         host="the host writes no more",
         for_cells=False,
     )
-    """Bytes of text that the host keeps on disk, while the kernel lives, of cells that said more
-    than is shown; ``%output`` pages through it. One cell gets half, its beginning; the oldest
-    cells go first. 0 keeps nothing."""
+    """The host keeps at most this many bytes of text on disk, from cells that printed more than is
+    shown. ``%output`` pages through the text until the kernel ends. At most half of the bytes are
+    for one cell, and hold the beginning of its text. The text of the oldest cells is removed first.
+    0 keeps nothing."""
 
     artifact_max_bytes: Bytes | None = row(
         64 * MIB,
         narrower=_COPIED,
-        host="the host copies no more of a file",
+        host="the host does not copy a larger file",
         only_with=("artifact_export_paths", "any"),
     )
-    """Bytes of the largest file that is copied out."""
+    """A file that is copied out may have at most this many bytes."""
 
     artifacts_max_bytes: Bytes | None = row(
         512 * MIB,
         narrower=_COPIED,
-        host="the host copies no more",
+        host="the host copies no further file",
         only_with=("artifact_export_paths", "any"),
     )
-    """Bytes of all files together that one session has copied out."""
+    """All files together that one session copies out may have at most this many bytes."""
 
     @classmethod
     def preset(cls, name: str = "safe", /, **changes: Any) -> Policy:
-        """Return a shipped preset, or a tier, with these fields changed.
+        """Return a shipped preset, or the preset and backend of a tier, with ``changes`` applied.
 
-        They are what a policy file has, ``add={"allowed_modules": ["mylib"]}`` too, and checked
-        as there: PolicyError names what is wrong, and what to write instead.
+        ``changes`` are the keys of a policy file, ``add={"allowed_modules": ["mylib"]}`` included.
+        Raises PolicyError, as for a file, which names each wrong key and its remedy.
         """
         from cellblock.policy.load import preset_policy  # noqa: PLC0415 - it imports this
 
         return preset_policy(name, changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields in their order; tuples stay tuples, a section is a dict."""
+        """Return all fields in their order. Tuples stay tuples, and each table is a dict."""
         return {name: plain(getattr(self, name)) for name in FIELDS} | {
             "ops": plain(self.ops) or {}
         }
 
     @property
     def operations(self) -> Operations | None:
-        """What ``ops`` grants, None where that is nothing."""
+        """The granted operations, or None if ``ops`` grants none."""
         section: Operations | None = self.ops
         return section
 
     def secret_variables(self) -> dict[str, str]:
-        """Return the host's environment variables that hold secrets, each with what it is.
+        """Return the host's environment variables that hold secrets, each with a description.
 
-        Cells get none of them: not by ``env_var_access``, nor from a program.
+        Cells get none of these variables, neither by ``env_var_access`` nor through a program.
         """
         named = {self.llm.key_env: "the key of language models"}
-        named |= {one.token_env: f"the token of {name}" for name, one in self.mcp.items()}
-        for name, one in self.credentials.items():
-            named[named_by(one.value, "env")] = f"the credential {name}"
+        named |= {server.token_env: f"the token of {name}" for name, server in self.mcp.items()}
+        for name, credential in self.credentials.items():
+            named[named_by(credential.value, "env")] = f"the credential {name}"
         return {variable: what for variable, what in named.items() if variable}
 
     def secret_files(self) -> dict[str, str]:
-        """Return the files that hold secrets, by the field that names each."""
-        found = {
-            f"credentials.{name}.value": named_by(one.value, "file")
-            for name, one in self.credentials.items()
+        """Return the paths of files that hold secrets. The keys are the fields that name them."""
+        paths = {
+            f"credentials.{name}.value": named_by(credential.value, "file")
+            for name, credential in self.credentials.items()
         }
-        return {field: path for field, path in found.items() if path}
+        return {field: path for field, path in paths.items() if path}
 
     def package_library(self) -> str | None:
-        """Return the folder of the packages that cells may read; None where none are installed."""
+        """Return the folder of the packages that ``ops.install`` installs, which cells may read.
+
+        Return None if the policy does not grant ``ops.install``.
+        """
         install = self.operations.install if self.operations is not None else None
         return None if install is None else f"{install.store()}/lib"
 
     def replace(self, **changes: Any) -> Policy:
-        """Return a copy with other values. Checks nothing, as the class itself."""
+        """Return a copy with ``changes``. Like the class itself, it checks nothing."""
         return dataclasses.replace(self, **changes)
 
     def error(self, message: str, key: str, value: object, remedy: str) -> PolicyError:
-        """Return what is wrong with a field's value, or a part of it."""
+        """Return the error for a field's value, or for a part of the value."""
         return PolicyError(message, file=self.name, key=key, value=repr(value), remedy=remedy)
 
     def digest(self) -> str:
-        """SHA-256, in hex, of the canonical JSON of all fields: equal policies, equal digest."""
+        """Return the SHA-256, in hex, of the canonical JSON of all fields.
+
+        Equal policies have equal digests.
+        """
         canonical = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     @property
     def required(self) -> frozenset[str]:
-        """Capabilities without whose enforcement nothing runs: ``require``, and the mode's own."""
+        """The capabilities that must be enforced: ``require``, and those of mode ``confined``."""
         return frozenset((*self.require, *(CONFINEMENT if self.mode == "confined" else ())))
 
     def enforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
-        """Return the capabilities that ``backend`` enforces here, holes apart: verified, asserted.
+        """Return the capabilities that ``backend`` enforces here without holes.
 
-        ``backends.named("landlock")`` is one.
+        Their status is verified or asserted. A backend is, for example,
+        ``backends.named("landlock")``.
         """
-        found = backend.enforcement(self)
-        return tuple(name for name, each in found.items() if each.holds)
+        enforcement = backend.enforcement(self)
+        return tuple(name for name, each in enforcement.items() if each.holds)
 
     def unenforced_capabilities(self, backend: Enforcer) -> tuple[str, ...]:
-        """Return all others, those that are enforced in part among them."""
-        found = backend.enforcement(self)
-        return tuple(name for name, each in found.items() if not each.holds)
+        """Return all other capabilities, including those that are enforced only in part."""
+        enforcement = backend.enforcement(self)
+        return tuple(name for name, each in enforcement.items() if not each.holds)
 
     @property
     def has_budget(self) -> bool:
-        """Whether cells have a budget for a whole session, which a second session would renew."""
+        """Whether cells have a budget per session, such as tokens.
+
+        Each further session would start with a full budget.
+        """
         operations = self.operations.granted() if self.operations is not None else ()
         return self.llm.granted or "write_file" in operations
 
     def rules(self, file: str = "") -> Rules:
-        """Return what the language layer needs of this policy.
+        """Return the part of this policy that the language layer needs.
 
-        ``file`` is the policy's file as it was named, or a preset's name: for remedies.
+        ``file`` is the policy's file as the operator named it, or a preset's name. Remedies show
+        it.
         """
         extends = base_of(file or self.name)
         written = self.operations.write_file if self.operations is not None else None
-        modules = allowlist.MODULES  # those of mode safe; the other modes ignore it
+        modules = allowlist.MODULES  # only mode safe uses them
         if self.llm.granted and "dspy" in self.allowed_modules:
             modules = {**modules, "cellblock.dspy": ("LM",)}
         operations = self.operations.granted() if self.operations is not None else ()
@@ -984,70 +1034,72 @@ class Policy(Table):
         )
 
     def _written_beneath_read(self) -> str:
-        """Return the first folder that cells may write beneath one they read, from there; or empty.
+        """Return the first write root that lies beneath a read root, relative to the read root.
 
-        Folders may be as they are written: ``{project}/work?``.
+        Return an empty text if there is none. Roots may be unexpanded, as in a policy file:
+        ``{project}/work?``.
         """
         for root in self.filesystem_write_roots:
             for read in self.filesystem_read_roots:
-                # A checkout is the project, or above it.
+                # The checkout is the project or a folder above it.
                 base = read.replace("{checkout}", "{project}").rstrip("/")
                 if root.startswith(f"{base}/"):
                     return root[len(base) + 1 :].removesuffix("?")
         return ""
 
 
-#: Each field's row, in the model's order.
+#: The rows by field name, in the order of the fields.
 ROWS: Final[dict[str, Row]] = rows_of(Policy)
 FIELDS: Final = tuple(ROWS)
-_TYPES: Final = {one.name: str(one.type) for one in dataclasses.fields(Policy)}
+_TYPES: Final = {field.name: str(field.type) for field in dataclasses.fields(Policy)}
 
-#: Fields for which "none" in a file means no limit: TOML has no null.
+#: Fields that may be "none" in a file, for no limit. It is a text because TOML has no null.
 OPTIONAL_FIELDS: Final = tuple(name for name in FIELDS if _TYPES[name].endswith("| None"))
 
-#: Fields that hold lists.
+#: Fields whose values are lists.
 LISTS: Final = tuple(name for name in FIELDS if _TYPES[name] == "Names")
 
-#: Lists of paths, and which of them have to exist.
+#: Fields that are lists of paths, and whether these paths must exist.
 PATHS: Final = {name: row.must_exist for name, row in ROWS.items() if row.must_exist is not None}
 
-#: The fields that something enforces, in the order in which they are shown.
+#: The fields that something enforces, in the order of the fields.
 CAPABILITIES: Final = tuple(name for name, row in ROWS.items() if row.is_capability)
 
-#: Those that can have a gap. A backend declares each of them, or can't be imported; the host alone
-#: enforces the others, everywhere alike.
+#: The capabilities that can have a gap. A backend must declare each of them, else it can't be
+#: imported. The host alone enforces the other capabilities, so they hold on every machine.
 DECLARED: Final = tuple(name for name, row in ROWS.items() if row.gap)
 
 
-# --- what fields are worth under a backend --------------------------------------------------------
+# --- how far a backend enforces a field -----------------------------------------------------------
 
 
 class Status(StrEnum):
     """How far a capability holds on this machine."""
 
     verified = "verified"
-    """A probe saw an attempt fail, and its positive control succeed, in the real launch path."""
+    """A probe ran in a guest that was started in the usual way: the forbidden attempt failed, and
+    the permitted control succeeded."""
 
     asserted = "asserted"
-    """The mechanism is in place; nothing attempted to break it here."""
+    """The mechanism is in place, and not every probe was run here."""
 
     partial = "partial"
-    """It holds, but for the holes that are listed."""
+    """The capability holds, except for the listed holes."""
 
     unenforced = "unenforced"
-    """Nothing enforces it."""
+    """Nothing enforces the capability."""
 
     unavailable = "unavailable"
-    """The mechanism exists, but not on this machine, or its lock failed."""
+    """This machine lacks the mechanism, or the guest could not take the lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """What one backend does about one capability on this machine.
+    """How one backend enforces one capability on this machine.
 
-    ``locks`` names the guest's locks without which the statement is void. ``at_gate`` is what a
-    guest's gate does about the capability, without holes: where a guest reports a gate, that holds
-    instead. ``contradicted`` says that a probe saw the statement not to hold.
+    ``locks`` names the locks that the guest must take for this declaration to hold. ``at_gate`` is
+    the mechanism of a guest's gate, which has no holes: it replaces ``mechanism`` for a guest that
+    reports a gate. ``contradicted`` says that a probe disproved the declaration.
     """
 
     capability: str
@@ -1061,16 +1113,16 @@ class Enforcement:
 
     @property
     def holds(self) -> bool:
-        """Whether there is nothing to disclose."""
+        """Whether the capability is enforced without holes, so there is nothing to disclose."""
         return self.status in (Status.verified, Status.asserted)
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The difference between what is configured and what is enforced, for the user's eyes.
+    """The difference between the policy and the enforcement of one capability, as shown to users.
 
-    ``contradicted`` says that the backend claims more than a probe saw to hold, ``matters`` that a
-    cell can do what the policy forbids: then it is shown on a session's first cell.
+    ``contradicted`` says that a probe disproved what the backend declares. ``matters`` says that a
+    cell can do something that the policy forbids; such a gap is shown on a session's first cell.
     """
 
     capability: str
@@ -1084,7 +1136,10 @@ class Gap:
 
 
 class Enforcer(Protocol):
-    """What a policy asks of a backend to say what that enforces on this machine."""
+    """The part of a backend that a policy needs, to learn what is enforced on this machine."""
 
     def enforcement(self, policy: Policy) -> Mapping[str, Enforcement]:
-        """Return what each capability is worth here; nothing holds where it can't be had."""
+        """Return the enforcement of each capability on this machine.
+
+        If the backend does not work here, no capability holds.
+        """

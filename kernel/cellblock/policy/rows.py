@@ -1,12 +1,12 @@
-"""Rows: the properties of a policy field, besides its name, type, bounds, default and text.
+"""Rows: the properties of a policy field besides its name, type, bounds, default and docstring.
 
-``model.Policy`` gives each field one row, by ``row``. Code that goes through all fields reads the
-rows, and has no list of fields of its own: narrowing and ``cellblock policy diff`` (``narrowing``),
-enforcement and the texts of gaps (``backends``), the table of ``%policy``
-(``render.policy_card``), the output of ``cellblock learn``, and the tables of the documentation.
+``model.Policy`` gives each field one row, with the function ``row``. Code that goes through all
+fields reads the rows, and has no list of fields of its own: narrowing and ``cellblock policy diff``
+(``narrowing``), enforcement and the texts of gaps (``backends``), the table of ``%policy``
+(``render.policy_card``), ``cellblock learn``, and the tables of the documentation.
 
-A row is data, so that a kernel starts without importing the code that reads it. It is a tuple
-rather than a dataclass, which takes longer to define.
+A row contains only data, so that a kernel starts without importing the code that uses the row. It
+is a named tuple because a dataclass takes longer to define.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Way(Enum):
-    """The ways in which most fields narrow. The value is the text in the documentation."""
+    """The ways in which most fields can be narrowed.
+
+    The value is the documentation's text about the values that are narrower.
+    """
 
     fewer = "fewer entries"
     fewer_tables = "fewer tables, each as it is"
@@ -38,25 +41,25 @@ class Way(Enum):
 
     @property
     def words(self) -> str:
-        """The documentation's text about narrower values."""
+        """The documentation's text about the values that are narrower."""
         return self.value
 
 
 class Towards(NamedTuple):
-    """The field narrows to a word that comes later in ``order``."""
+    """A field whose value may be narrowed to a word that comes later in ``order``."""
 
     order: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """The documentation's text about narrower values."""
+        """The documentation's text about the values that are narrower."""
         return f"{' or '.join(f'`{word}`' for word in self.order[1:])}, in this order"
 
 
 class Beneath(NamedTuple):
-    """The field narrows to paths beneath those of the fields in ``granting``.
+    """A list of paths that may be narrowed to paths beneath those of the fields ``granting``.
 
-    ``done`` completes "paths beneath those that …", as "may be read".
+    ``done`` is a verb, such as "can be written". It completes the text "paths beneath those that".
     """
 
     granting: tuple[str, ...]
@@ -64,12 +67,15 @@ class Beneath(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The documentation's text about narrower values."""
+        """The documentation's text about the values that are narrower."""
         return f"paths beneath those that {self.done}"
 
 
 class Never(NamedTuple):
-    """The field can't be narrowed: it grants nothing to cells, or only the operator may set it."""
+    """A field that can't be narrowed: it gives cells no rights, or only the operator may set it.
+
+    ``why`` is the reason that users are shown.
+    """
 
     why: str
 
@@ -78,89 +84,98 @@ Narrower = Way | Towards | Beneath | Never
 
 
 class EnforcedBy(Enum):
-    """What enforces a field, and so what a narrowing of it takes."""
+    """The part of cellblock that enforces a field. It decides how a narrowing takes effect."""
 
     host = "host"
-    """The host, which applies the narrower value from the next cell on."""
+    """The host enforces the field. It uses a narrower value from the next cell on."""
 
     locks = "locks"
-    """The guest's locks, to which more can be added."""
+    """The guest's locks enforce the field. For a narrower value, a guest takes more locks."""
 
     guest = "guest"
-    """The guest's set-up, so that only a new guest can have the narrower value."""
+    """The field is part of the guest's set-up, so a narrower value needs a new guest."""
 
 
 # --- the row --------------------------------------------------------------------------------------
 
 
 class Shown(Enum):
-    """Where ``%policy`` shows a field. Fields of one place have the model's order."""
+    """The place in ``%policy`` that shows a field.
 
-    first = "what is looked for first: files, network, processes, time, memory"
+    Fields in the same place are shown in the order of ``model.Policy``.
+    """
+
+    first = "the first thing that readers look for: files, network, processes, time, memory"
     limits = "below that, folded away"
     language = "below the limits"
     used = "last, and only if it has a value"
 
 
-#: The remedy of a gap, unless the row has another.
+#: The remedy for a gap, unless the row has another one.
 ANOTHER_MACHINE: Final = (
     "use Linux 5.13 or later with Landlock switched on, or choose another backend"
 )
 
 
 class Row(NamedTuple):
-    """The properties of a field. Texts are for users."""
+    """The properties of a field. All texts are shown to users."""
 
     narrower: Narrower
-    """How a notebook or a cell may change the field."""
+    """How a notebook or a cell may narrow the field."""
 
     enforced_by: EnforcedBy = EnforcedBy.host
-    """What enforces the field, and so what a narrowing of it takes."""
+    """The part of cellblock that enforces the field. It decides how a narrowing takes effect."""
 
     host: str | Mapping[str, str] = ""
-    """How the host enforces the field, the same under each backend; or a text for each value of the
-    field. Such a field can't have a gap."""
+    """How the host enforces the field, which is the same under every backend. It is one text, or a
+    text for each value of the field. A field with this text can't have a gap."""
 
     gap: str = ""
-    """What a cell can do if the field is not enforced. Such a field depends on the operating
-    system, and each backend declares its status."""
+    """What a cell can do if the field is not enforced. A field with this text depends on the
+    operating system, and every backend must declare its status."""
 
     remedy: str = ANOTHER_MACHINE
-    """What closes a gap."""
+    """What the operator can do to close a gap."""
 
     remedy_if_partial: str = ""
-    """What closes the holes of an enforced field that would be the same on another machine."""
+    """The remedy if the field is enforced with holes. It is for holes that another machine would
+    have too. If empty, ``remedy`` is shown."""
 
     lacked: bool = False
-    """Whether a gap lets cells do no more, but means that the user lacks something."""
+    """Whether a gap only means that the user lacks something. Such a gap gives cells no more
+    rights."""
 
     asked: Callable[[Any], bool] | None = None
-    """Returns whether a value asks for enforcement. None: every value but None does."""
+    """A function that returns whether a policy asks for enforcement of the field. If None, every
+    value of the field except None asks for it."""
 
     stays: str = ""
-    """What a running guest keeps of the field when it narrows: a gap until there is a new guest."""
+    """What a running guest keeps when the field is narrowed. It is shown as a gap until there is a
+    new guest."""
 
     must_exist: bool | None = None
-    """For a list of paths: whether they must exist."""
+    """Whether the paths must exist, for a field that is a list of paths. None for other fields."""
 
     shown: Shown = Shown.used
-    """Where ``%policy`` shows the field."""
+    """The place in ``%policy`` that shows the field."""
 
     for_cells: bool = True
-    """Whether the field matters to the author of cells, so that a language model is told."""
+    """Whether the author of cells needs the field. If so, language models are shown it."""
 
     only_with: tuple[str, tuple[str, ...] | Literal["any"]] | None = None
-    """Another field (a flat name), and the values that it must have for this one to count."""
+    """Another field, by its flat name, and the values of it with which this field has an effect.
+    "any" means every value that is not empty. If None, the field always has an effect."""
 
     words: Callable[[Any], str] | None = None
-    """Returns the text for a value in ``%policy``, if listing its parts would tell less."""
+    """A function that returns the text of ``%policy`` for a value. If None, the value is shown as
+    it is, and a table by its keys."""
 
     means: str = ""
     """The comment that ``cellblock learn`` writes above a line with this field."""
 
     @property
     def is_capability(self) -> bool:
-        """Whether the field is enforced by something, and so has a status."""
+        """Whether something enforces the field, so that the field has a status."""
         return bool(self.gap or self.host)
 
 
@@ -180,8 +195,8 @@ def row(
 ) -> object:
     """Return a dataclass field with a default and a ``Row`` of these ``properties``.
 
-    It is made by ``dataclasses.field``, so pydantic treats it as any other. To a type checker it is
-    the default.
+    ``dataclasses.field`` makes the field, so pydantic treats it like any other. A type checker sees
+    only the default.
     """
     metadata = {_KEY: Row(**properties)}
     if default_factory is not None:
@@ -190,5 +205,8 @@ def row(
 
 
 def rows_of(model: type) -> dict[str, Row]:
-    """Return the rows of a dataclass's fields, in their order. Raises KeyError if one has none."""
+    """Return the rows of a dataclass by field name, in the order of the fields.
+
+    Raises KeyError if a field has no row.
+    """
     return {field.name: field.metadata[_KEY] for field in dataclasses.fields(model)}

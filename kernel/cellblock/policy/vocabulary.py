@@ -1,6 +1,6 @@
-"""The bounds and words that a policy's fields may use, as data.
+"""The bounds, names and units that a policy's fields may use, as data.
 
-Tables are sorted: a diff here is a review.
+Most tables are sorted, so that a reviewer sees every change of them in a diff.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 KIB: Final = 2**10
 MIB: Final = 2**20
 GIB: Final = 2**30
-#: The most characters of a policy's name.
+#: A policy's name has at most this many characters.
 MAX_NAME: Final = 64
 
 
 class Table:
-    """A table of a policy's file. pydantic refuses keys that are not its fields."""
+    """A table in a policy file. pydantic refuses keys that are not fields of the class."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, object]] = {
@@ -33,7 +33,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Inclusive bounds of a number, for pydantic, without importing it."""
+    """The inclusive bounds of a number. pydantic reads them; this module does not import it."""
 
     least: float
     most: float = 2**53
@@ -46,7 +46,7 @@ class Range:
 
 
 def frozen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of a file's values, with lists as tuples."""
+    """Return the values of a table in a policy file, with lists as tuples."""
     return {key: tuple(each) if isinstance(each, list) else each for key, each in values.items()}
 
 
@@ -54,26 +54,27 @@ Seconds = Annotated[float, Range(0.1)]
 Count = Annotated[int, Range(1)]
 Bytes = Annotated[int, Range(1)]
 Depth = Annotated[int, Range(0, 50)]
-#: An interpreter with IPython in it takes 20 to 24 MiB.
+#: Not less, because an interpreter with IPython in it takes 20 to 24 MiB.
 Memory = Annotated[int, Range(32 * MIB)]
-#: Bytes of a call's arguments, or of its value: they must fit into a frame.
+#: Bytes of a call's arguments or of its result. Not more, because they must fit into one frame.
 ToolBytes = Annotated[int, Range(1, 16 * MIB)]
 InFlight = Annotated[int, Range(1, 10_000)]
-#: Lower ports need a capability that no cell has.
+#: Not lower, because lower ports need a capability of Linux that no cell has.
 Port = Annotated[int, Range(1_024, 65_535)]
-#: Ports of a session that are open at a time: the host listens at each.
+#: A session has at most this many open ports at a time, because the host listens at each of them.
 MAX_PORTS: Final = 32
-#: Entries of ``devices``.
+#: ``devices`` has at most this many entries.
 MAX_DEVICES: Final = 64
 
 
 PRESETS: Final = ("safe", "data", "unsafe")
 
-#: Former names, which files may use: Reyn called mode ``safe`` pure and mode ``unsafe`` trusted.
+#: Former names of presets and modes, which policy files may still use. They come from Reyn, where
+#: mode ``safe`` was called pure and mode ``unsafe`` trusted.
 FORMER_NAMES: Final = {"pure": "safe", "trusted": "unsafe"}
 
-#: A preset and a backend in one word (mellea's execution tiers). ``auto`` chooses only among
-#: backends that run on this machine itself.
+#: Tiers: one word for a preset and a backend. The words are those of mellea's execution tiers.
+#: ``auto`` never chooses backend ``docker``.
 TIERS: Final = {
     "local": ("safe", "auto"),
     "local_unsafe": ("unsafe", "auto"),
@@ -83,53 +84,55 @@ TIERS: Final = {
 
 
 def base_of(file: str) -> str:
-    """Return the preset that a policy's name stands for; empty for the path of a file."""
+    """Return the preset of a preset's name, a former name or a tier. Empty for a file's path."""
     name = FORMER_NAMES.get(file, file)
     return name if name in PRESETS else TIERS.get(name, ("",))[0]
 
 
-#: Placeholders for folders that are known only when a kernel starts.
+#: Placeholders in paths. Their folders are not known before a kernel starts.
 PLACEHOLDERS: Final = ("{checkout}", "{project}", "{scratch}")
 
-#: The variable that Jupyter servers set for a session's kernel: the notebook's folder and name.
+#: The environment variable in which Jupyter servers tell a kernel its notebook's folder and name.
 SESSION_NAME: Final = "JPY_SESSION_NAME"
 
-#: Variables that have the sandbox's values in every guest, so a policy can't pass the host's.
+#: Environment variables that a policy can't pass on from the host, because every guest has its own
+#: values for them.
 FIXED_ENVIRONMENT: Final = ("HOME", "LANG", "PATH", "PYTHONDONTWRITEBYTECODE", "TMPDIR")
 
-#: The comm targets of widgets; ``widget_modules`` decides about them.
+#: The comm targets of widgets. The policy's ``widget_modules`` decides about them.
 WIDGET_TARGETS: Final = ("jupyter.widget", "jupyter.widget.control")
-#: The prefix of the host's own comm targets: no cell may open one, whatever a policy says.
+#: The prefix of the host's own comm targets. No cell may open such a comm, under any policy.
 HOST_TARGETS: Final = "cellblock."
 #: The comm target between JupyterLab's extension and the host.
 LAB_TARGET: Final = "cellblock.lab"
 
 
-#: The units of a size in a file, and the bytes of each.
+#: The units of a size in a policy file, and the number of bytes of each unit.
 _UNITS: Final = {"B": 1} | {
     f"{letter}{middle}B": base ** (1 + power)
     for power, letter in enumerate("KMGT")
     for middle, base in (("i", 1024), ("", 1000))
 }
-#: The number of digits is bounded, since cells may write a size, too, and a float has at most 308.
+#: A size as text. The number of digits is bounded because cells may write sizes too, and a number
+#: of more than 308 digits does not fit into a float.
 _SIZE: Final = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?) ?({'|'.join(_UNITS)})")
-#: The same for JSON schema.
+#: The same pattern for the JSON schema.
 SIZE_PATTERN: Final = f"^{_SIZE.pattern}$"
 
 
 def is_size(field: str) -> bool:
-    """Return whether a field, by its name in its table, is a number of bytes."""
+    """Return whether a field is a number of bytes. ``field`` is its name, without its table's."""
     return field.endswith("_bytes") or field == "max_file_size"
 
 
 def size_of(text: str) -> int | None:
-    """Return the bytes of a size as files write it, ``8 GiB``; None for any other text."""
+    """Return the number of bytes of a size, such as ``8 GiB``. None for any other text."""
     match = _SIZE.fullmatch(text)
     return None if match is None else int(float(match[1]) * _UNITS[match[2]])
 
 
 def size_text(value: int) -> str:
-    """Return a number of bytes as files write it, in the largest unit in which it is whole."""
+    """Return a number of bytes as a size, in the largest unit that gives a whole number."""
     for letter in "TGMK":
         if value and value % _UNITS[f"{letter}iB"] == 0:
             return f"{value // _UNITS[f'{letter}iB']} {letter}iB"
@@ -137,25 +140,26 @@ def size_text(value: int) -> str:
 
 
 def tool_name(entry: str) -> str:
-    """Return the name by which cells call a tool, from its entry in ``tools``."""
+    """Return the name under which cells call a tool. ``entry`` is its entry in ``tools``."""
     return entry.rpartition(":")[2].rpartition(".")[2]
 
 
 def is_of_server(name: str, servers: Iterable[str]) -> bool:
-    """Return whether this is a name by which cells call a tool of one of these MCP servers."""
+    """Return whether cells call a tool of one of these MCP ``servers`` by this ``name``."""
     return any(name.startswith(f"{server}_") for server in servers)
 
 
-#: The most names that a message lists in full.
+#: A message lists at most this many names.
 _FEW: Final = 12
 
 
 def closest(name: str, known: Iterable[str], *, what: str) -> str:
-    """Return a sentence that names the closest of ``known``, or lists all if they are few.
+    """Return a sentence that helps a user who wrote a wrong ``name``.
 
-    Otherwise it refers to the schema. ``what`` is a plural noun for them.
+    It names the ``known`` name that is most similar. If there is none, it lists all known names if
+    they are few, and else refers to the schema. ``what`` is a plural noun for the names.
     """
-    import difflib  # noqa: PLC0415 - only when something is wrong already
+    import difflib  # noqa: PLC0415 - needed only for an error message
 
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)

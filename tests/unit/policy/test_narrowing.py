@@ -451,7 +451,9 @@ def test_saying_what_is_so_already_changes_nothing(policy, places):
 def test_the_audit_log_is_not_for_cells_to_change(policy, places):
     for field in ("log", "required", "fsync", "sources"):
         value = not getattr(Audit(), field)
-        with pytest.raises(WideningError, match="the audit log is about cells, and not theirs"):
+        with pytest.raises(
+            WideningError, match="the audit log records cells, so cells can't change it"
+        ):
             narrow(policy, {"audit": {field: value}}, places=places)
 
 
