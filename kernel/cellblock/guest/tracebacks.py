@@ -264,6 +264,9 @@ _STRERRORS: Final = {
 # A text with both: a library looked for the folder in which it wanted to write a file.
 _WRITES: Final = re.compile(r"\b(?:sav|writ|creat|stor)|\AParent\b", re.IGNORECASE)
 _FOLDER: Final = re.compile(r"\b(?:director(?:y|ies)|folder)\b", re.IGNORECASE)
+#: Files of libraries' functions, Cython's too, and names of those that write.
+_OF_LIBRARY: Final = re.compile(r"/site-packages/|\.pyx\Z|\.pxi\Z")
+_WRITER: Final = re.compile(r"writable|\A(?:save|write)")
 _LONGEST_TEXT: Final = 10_000
 #: Characters of a target: as many as a ``Name`` on the wire may have.
 _LONGEST_TARGET: Final = 1_000
@@ -376,9 +379,13 @@ def _os_error(error: OSError) -> FailedCall | None:
     if kind == "file":
         if number == errno.EPERM and error.strerror != os.strerror(number):
             return None  # words of the guest's own or of a library's, which say why
+        if number == errno.EXDEV and error.filename2 is not None:
+            # Of a move between two mounts. The host knows which of the two cells may not write.
+            other = _real(error.filename2)
+            return FailedCall(kind, number, _real(error.filename), writes=True, other=other)
         path = _path_of(error)
         writes = path is not None and path in (effects.written, error.filename2)
-        return FailedCall(kind, number, _real(path), writes)
+        return FailedCall(kind, number, _real(path), writes or _is_in_a_writer(error))
     program = error.filename
     # Without a folder, the program was looked for in all folders of PATH, so there is no one path.
     has_path = kind == "process" and isinstance(program, str) and "/" in program
@@ -388,13 +395,22 @@ def _os_error(error: OSError) -> FailedCall | None:
 def _path_of(error: OSError) -> object:
     """Return the file that an error is about.
 
-    An error about two files, such as a move, is about the second if the first could be moved.
+    An error about two files, such as a link, is about the second if the first could be moved.
     """
     first = error.filename
     second = error.filename2
     if second is None or error.errno == errno.EBUSY or not os.path.lexists(first):
         return first or _path_in(_text(error))
     return second if os.access(os.path.dirname(os.path.abspath(first)), os.W_OK) else first
+
+
+def _is_in_a_writer(error: OSError) -> bool:
+    """Return whether a library's function that writes raised it, such as ``_open_writable``.
+
+    No audit event says that of files that libraries open in C.
+    """
+    frames = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(_OF_LIBRARY.search(c.co_filename) and _WRITER.search(c.co_name) for c in frames)
 
 
 def _call_in_words(error: BaseException) -> FailedCall | None:

@@ -991,6 +991,7 @@ class FailedCall(Struct, frozen=True):
     is the program, or the folder in which the program should start. An ``import`` is that of a
     module in the folder that cells run in, where imports don't look. ``writes``: the file should be
     written, made or removed. ``in_folder``: the target is the folder in which it should be made.
+    ``other`` is the second path of a move between two mounts.
     ``size`` is how many bytes of ``memory`` were wanted, as far as known.
     """
 
@@ -999,6 +1000,7 @@ class FailedCall(Struct, frozen=True):
     target: Name = ""
     writes: bool = False
     in_folder: bool = False
+    other: Name = ""
     size: Annotated[int, msgspec.Meta(ge=0, le=1 << 60)] = 0
 
 

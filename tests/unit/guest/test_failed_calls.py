@@ -47,7 +47,7 @@ DENIED, MISSING = errno.EACCES, errno.ENOENT
         (RuntimeError("'/a/b' is no table"), None),
         (
             OSError(errno.EXDEV, "x", "/etc", None, "/a"),
-            FailedCall("file", errno.EXDEV, "/a", True),
+            FailedCall("file", errno.EXDEV, "/etc", True, other="/a"),
         ),
         (OSError(MISSING, "x", "/no", None, "/a"), FailedCall("file", MISSING, "/no")),
         (OSError(errno.EBUSY, "x", "/etc", None, "/a"), FailedCall("file", errno.EBUSY, "/etc")),

@@ -103,7 +103,11 @@ def judge(call: FailedCall, config: SessionConfig, code: str = "") -> Refusal | 
 
 
 def _of_files(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
-    """Return the refusal behind a failed call about a file."""
+    """Return the refusal behind a failed call about a file, or about two."""
+    if call.other:
+        paths = (call.target, call.other)
+        calls = (msgspec.structs.replace(call, target=path, other="") for path in paths)
+        return next(filter(None, (_of_files(each, config, code) for each in calls)), None)
     if call.target and call.errno in _ABOUT_PATHS:
         target = beyond_links(os.path.normpath(call.target), config)
         call = msgspec.structs.replace(call, target=target)
