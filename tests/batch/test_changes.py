@@ -44,7 +44,7 @@ def staged(run):
 def test_without_an_option_the_project_is_as_it_was_and_a_line_says_for_how_long(run, ran):
     ended, files = ran()
     assert (ended.status, files) == (0, ["gone.csv"])
-    assert "Cells of 1 notebook wrote to the project, which is as it was." in ended.out
+    assert "Cells of 1 notebook wrote to the project: your files are unchanged." in ended.out
     assert len(staged(run)) == 1
 
 

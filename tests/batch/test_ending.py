@@ -40,7 +40,7 @@ def test_a_run_that_is_told_to_end_ends_its_cells_and_writes_what_ended(run):
     was = ended(process)
     assert was.status == 130, was
     assert was.statuses == {"nb/a.ipynb": "interrupted", "nb/b.ipynb": "skipped"}
-    assert "Ending: what runs is interrupted, and then killed.\n" in was.out
+    assert "Stopping: cells that still run are interrupted, and then killed.\n" in was.out
     assert was.err == ""
     assert texts(run.work / "out/nb/a.ipynb") == ["'done'", "KeyboardInterrupt", ""]
 

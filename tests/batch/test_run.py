@@ -78,8 +78,8 @@ REASONS = {
     "dies": "    cell 2: cellblock lost this cell: ",
     "r": "    its language is R\n",
     "widen": "    metadata.cellblock.policy.timeout: a notebook can't have more than the policy: 1000000 is more than ",
-    "torn": "    it is no JSON: Expecting value (line 1, column 12)\n",
-    "link": "    it is a link, and none is followed: name what it leads to\n",
+    "torn": "    it is not JSON: Expecting value (line 1, column 12)\n",
+    "link": "    it is a link, and links are not followed: name what it leads to\n",
     "placeless": "    its output can't be written: Is a directory\n",
 }
 POLICY = 'extends = "data"\nmode = "safe"\nsubprocess_execution = false\nallowed_modules = ["os"]\nsnapshots = "off"\n'
@@ -195,7 +195,7 @@ def test_a_run_that_can_not_be_had_says_why_and_runs_nothing(run, here):
         (["a.ipynb", "-o", "work/out", "--policy", writes], f"cellblock: {run.work}/work/out: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
         (["work/b.ipynb", "-o", "out", "--policy", within], f"cellblock: {run.work}/out/work/b.ipynb: cells could change what is written: {run.work}/out/work is writable. Name another place.\n"),
         (["a.ipynb", "-o", "out", "--policy", writes, "--junit", "work/a.xml"], f"cellblock: {run.work}/work/a.xml: cells could change what is written: {run.work}/work is writable. Name another place.\n"),
-        (["work", "-o", "out", "--policy", exports], "cellblock: out/work/b.artifacts: files of work/b.ipynb's cells would be among those of work/b.artifacts/c.ipynb. Run them into two folders.\n"),
+        (["work", "-o", "out", "--policy", exports], "cellblock: out/work/b.artifacts: files of work/b.ipynb's cells would be among those of work/b.artifacts/c.ipynb. Give each an output folder of its own.\n"),
     ):  # fmt: skip
         assert run_here(*options) == (2, "", said)
     assert not list(here.glob("**/out/*.ipynb"))
@@ -231,7 +231,7 @@ def test_a_report_is_not_written_through_a_link(here):
     (here / "mine").write_text("mine")
     (here / "report.xml").symlink_to("mine")
     status, _, err = run_here("a.ipynb", "-o", "out", "--junit", "report.xml")
-    said = "the report can't be written: it is a link, and none is followed"
+    said = "the report can't be written: it is a link, and links are not followed"
     assert (status, err) == (2, f"cellblock: report.xml: {said}\n")
     assert (here / "mine").read_text() == "mine"
 

@@ -76,7 +76,7 @@ def test_what_a_cell_wrote_passes_for_no_notebook(ran, here, tmp_path):
     verify = ["receipt", "verify", str(ran / "a.receipt.json"), "--file"]
     done = CliRunner().invoke(app, [*verify, str(forged)])
     assert done.exit_code == 1, done.output
-    assert "nothing that this receipt is for" in done.output
+    assert "the receipt is not for this file" in done.output
     done = CliRunner().invoke(app, [*verify, f"kept/new.csv={forged}"])
     assert done.exit_code == 0, done.output
     assert CliRunner().invoke(app, [*verify, f"notebook={forged}"]).exit_code == 1

@@ -60,7 +60,7 @@ def test_what_is_taken_back_is_named(kept, ids):
         ]
     )
     assert [one.subject for one in always_answers(kept)] == ["ops.http"]
-    assert "by the id nothing" in run("revoke", "nothing", ids["ops.http"], status=1)
+    assert "no approval has the id nothing" in run("revoke", "nothing", ids["ops.http"], status=1)
     assert run("list") == "nothing was approved\n"
 
 
@@ -78,7 +78,7 @@ def test_ids_or_all_have_to_be_given(kept, arguments):
 def test_a_manifest_that_can_not_be_trusted_is_said_and_how_to_be_rid_of_it(kept, ids, tmp_path):
     file = kept.answers(os.path.realpath(tmp_path), "mine").file
     file.write_bytes(b'{"cellblock":"approval","version":1,"key":"","signature":""}\n{}')
-    why = f"nothing in it counts: {file}: approval.folder: another version of cellblock wrote it"
+    why = f"approvals that do not count: {file}: approval.folder: another version of cellblock wrote it"
     remedy = f"Remove it, and approve again: rm {file}"
     for said in (run("list"), run("revoke", ids["mode unsafe"])):
         assert f"{why} (format 1). {remedy}\n" in said

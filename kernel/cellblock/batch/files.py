@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 KINDS: Final = {".ipynb": FileKind.notebook, ".py": FileKind.script}
-NOTHING_FOUND: Final = "no notebook and no script is there"
+NOTHING_FOUND: Final = "there is no notebook or script there"
 WRONG_KIND: Final = "neither a notebook (.ipynb) nor a script (.py)"
-LINK: Final = "is a link, and none is followed: name what it leads to"
-NO_FILE: Final = "is no regular file"
+LINK: Final = "is a link, and links are not followed: name what it leads to"
+NO_FILE: Final = "is not a regular file"
 _OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOCTTY | os.O_CLOEXEC
@@ -139,7 +139,7 @@ def write_report(path: Path, text: str) -> None:
         descriptor = os.open(path, _WRITE if follows else _WRITE | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a link, and none is followed") from None
+            raise OSError(errno.ELOOP, "it is a link, and links are not followed") from None
         raise
     with os.fdopen(descriptor, "wb") as file:
         file.write(text.encode("utf-8", "backslashreplace"))
@@ -267,20 +267,20 @@ def read_notebook(
     document = _parse(text)
     major = document.get("nbformat", 1)
     if type(major) is not int:
-        raise UnreadableError("says no number of a format (nbformat)")
+        raise UnreadableError("does not say which format it has (nbformat)")
     if major > _FORMAT:
-        raise UnreadableError(f"is of format {major}, and formats up to {_FORMAT} are known")
+        raise UnreadableError(f"has format {major}, and cellblock reads formats up to {_FORMAT}")
     if major < _FORMAT:
         try:
             content, text = upgrade(content), ""
         except ValueError:
-            raise UnreadableError("is of an older format, and nbformat can't read it") from None
+            raise UnreadableError("has an older format, and nbformat can't convert it") from None
         document = _parse(_decode(content, max_values))
     cells = document.get("cells")
     if type(cells) is not list:
-        raise UnreadableError("is no notebook: it has no list of cells")
+        raise UnreadableError("is not a notebook: it has no list of cells")
     if type(document.get("metadata", {})) is not dict:
-        raise UnreadableError("is no notebook: its metadata is no JSON object")
+        raise UnreadableError("is not a notebook: its metadata is not a JSON object")
     for number, cell in enumerate(cells, 1):
         _check_cell(cell, number)
     return NotebookFile(document, text)
@@ -291,7 +291,7 @@ def read_script(content: bytes) -> str:
     try:
         declared, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     except (LookupError, SyntaxError) as error:
-        raise UnreadableError(f"is no text: {error.args[0]}") from None
+        raise UnreadableError(f"is not text: {error.args[0]}") from None
     if declared not in _UTF8_NAMES:
         raise UnreadableError(f"declares the encoding {declared}, and only UTF-8 is read")
     return _decode(content.removeprefix(b"\xef\xbb\xbf"))
@@ -307,21 +307,21 @@ def _decode(content: bytes, max_values: int | None = None) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UnreadableError("is no UTF-8 text", line=line) from None
+        raise UnreadableError("is not UTF-8 text", line=line) from None
 
 
 def _parse(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        why = f"is no JSON: {error.msg}"
+        why = f"is not JSON: {error.msg}"
         raise UnreadableError(why, line=error.lineno, column=error.colno - 1) from None
     except ValueError as error:  # a number of thousands of digits
-        raise UnreadableError(f"is no JSON that Python reads: {error}") from None
+        raise UnreadableError(f"is not JSON that Python can read: {error}") from None
     except RecursionError:
         raise UnreadableError("is nested too deeply") from None
     if type(data) is not dict:
-        raise UnreadableError("is no notebook: it is no JSON object")
+        raise UnreadableError("is not a notebook: it is not a JSON object")
     return data
 
 

@@ -116,7 +116,7 @@ def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> 
         finding = check_finding("file-not-readable", error.why, text=text, **where)
         placed = [PlacedFinding(finding, error.cell, 0 if error.cell else error.line)]
     except AdmissionError as error:
-        why = encodable(f"what may run is not known: {error}")
+        why = encodable(f"cellblock can't tell which cells may run: {error}")
         return Verdict(problem=why)
     findings = tuple(map(_encodable, placed[:MAX_FINDINGS]))
     return Verdict(findings, len(placed[MAX_FINDINGS:]))
@@ -318,7 +318,7 @@ def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Find
     if excess := exceeded_limit(raw):
         has, cap, what = excess
         report = Report(raw, rules)
-        why = f"is too long to be looked at: {has:,} {what}, and {cap:,} are the most"
+        why = f"is too long to check: {has:,} {what}, and at most {cap:,} are allowed"
         report.add_at("source-too-complex", (1, 0, 1), "", why=why)
         return [report.findings[0]]
     transformed = transform(raw)

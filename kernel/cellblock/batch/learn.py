@@ -183,7 +183,7 @@ class Proposal:
         Reading files comes first, because a library that misses a file often fails with a message
         of its own. Return False if the policy has everything that can be guessed.
         """
-        why = f"a guess: {where} failed without, and ran under preset data"
+        why = f"a guess: {where} failed without it, and ran under preset data"
         for line in (_READS, _CONFINED, _STAGES, _STARTS):
             if _lacks(under, *line):
                 self.ask(why, line)

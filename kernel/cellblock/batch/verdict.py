@@ -208,7 +208,7 @@ _TABLE = (
     ),
     Rule(
         "file-not-readable",
-        "A file that is no notebook or script",
+        "A file that is not a notebook or script",
         "can't be read",
         "Mend the file, or leave it out with --exclude.",
     ),

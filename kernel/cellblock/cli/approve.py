@@ -41,7 +41,7 @@ approvals_app: Final = group("approvals")
 app.add_typer(approvals_app, name="approvals")
 Notebooks = Annotated[list[Path] | None, typer.Argument(metavar="NOTEBOOK...")]
 KernelPolicyOption = Annotated[
-    str, typer.Option("--policy", metavar="NAME|FILE", help="What the kernel runs under.")
+    str, typer.Option("--policy", metavar="NAME|FILE", help="The policy of the kernel.")
 ]
 
 
@@ -51,12 +51,12 @@ def approve(
     *,
     policy: KernelPolicyOption = "safe",
     listing: Annotated[
-        bool, typer.Option("--list", help="Say what is approved; of NOTEBOOK, cell by cell.")
+        bool, typer.Option("--list", help="List what is approved; with NOTEBOOK, cell by cell.")
     ] = False,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Take back what was approved of NOTEBOOK.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Show, and do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Show the cells, and do not ask.")] = False,
 ) -> None:
     """Approve the code cells of notebooks as they are now, for kernels under a policy.
 
@@ -133,7 +133,7 @@ def _show(reviewed: Review, policy: Policy, place: ManifestFile) -> None:
     head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
     say(*_unbroken(head, ""))
     if reviewed.why_unusable:
-        lost = f"what was approved before can't be used, and is lost: {reviewed.why_unusable}"
+        lost = f"what was approved before can't be used: {reviewed.why_unusable}"
         complain(lost)
     for cell in reviewed.new:
         _show_cell(cell, policy)
@@ -194,7 +194,7 @@ def _list_all(store: Store, *, as_json: bool = False) -> None:
     rows: list[dict[str, object]] = []
     for entry in store.manifests():
         if isinstance(entry, AdmissionError):
-            complain(f"nothing in it counts: {entry}")
+            complain(f"approvals that do not count: {entry}")
             continue
         manifest = entry[1]
         where = {"scope": manifest.scope, "policy": manifest.policy}
@@ -269,10 +269,10 @@ def revoke_approvals(
     wanted = None if every else frozenset(ids or ())
     gone, unusable = of_user().revoke(wanted)
     for error in unusable:
-        complain(f"nothing in it counts: {error}")
+        complain(f"approvals that do not count: {error}")
     for record in gone:
         say(f"Took back {record.id}: {_what(record)}")
     missing = (wanted or frozenset()) - {record.id for record in gone}
     for number in sorted(missing):
-        complain(f"nothing was approved by the id {number}")
+        complain(f"no approval has the id {number}")
     raise typer.Exit(code=int(bool(missing or (every and unusable))))

@@ -35,7 +35,7 @@ app: Final = group("audit")
 
 _WHAT: Final = "A session's id, or how it begins; `last`; or a log's file."
 Folder = Annotated[
-    Path | None, typer.Option("--folder", help="Where the logs lie, if not in the cache folder.")
+    Path | None, typer.Option("--folder", help="The folder of the logs. Default: the cache folder.")
 ]
 One = Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)]
 Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WHAT)]
@@ -74,7 +74,7 @@ def verify(
     folder: Folder = None,
     head: Annotated[str, typer.Option(help="A hash that `export --head` gave earlier.")] = "",
     ended: Annotated[
-        bool, typer.Option("--ended", help="Exit status 1 for an open end, too.")
+        bool, typer.Option("--ended", help="Exit status 1 also if the end is open.")
     ] = False,
 ) -> None:
     """Say for each session whether its log is whole. Exit status 1 when one is not.

@@ -17,7 +17,7 @@ from cellblock.host.services import changes, keeping
 
 app: Final = group("changes")
 
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="As `list` and %changes name it.")]
+Session = Annotated[str, typer.Argument(metavar="SESSION", help="Its name in `list` and %changes.")]
 Paths = Annotated[
     list[str] | None,
     typer.Argument(metavar="PATH...", help="Files or folders; without any, all."),
@@ -72,10 +72,10 @@ def keep(
     paths: Paths = None,
     *,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also over files that you changed meanwhile.")
+        bool, typer.Option("--overwrite", help="Replace files that you changed meanwhile, too.")
     ] = False,
     exactly: Annotated[
-        str, typer.Option("--as", metavar="TOKEN", help="Only as `diff` has shown it.")
+        str, typer.Option("--as", metavar="TOKEN", help="Only if it is still as `diff` showed it.")
     ] = "",
 ) -> None:
     """Apply changes of a session to the project: all of these, or none."""

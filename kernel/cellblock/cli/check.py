@@ -51,7 +51,7 @@ def check(
     exclude: Exclude = None,
     jobs: Jobs = 0,
 ) -> None:
-    """Check notebooks and scripts by a policy, without running anything of them.
+    """Check notebooks and scripts by a policy, without running them.
 
     Exit status 1 if there are findings, 2 if something could not be checked.
     """

@@ -35,14 +35,14 @@ NotebooksPolicyOption = Annotated[
     ),
 ]
 AllowUnsafe = Annotated[
-    bool, typer.Option("--allow-unsafe", help="Take a policy that confines nothing.")
+    bool, typer.Option("--allow-unsafe", help="Accept a policy that confines nothing.")
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="Leave out what it fits; repeatable."),
+    typer.Option("--exclude", metavar="PATTERN", help="Leave out paths that match; repeatable."),
 ]
 Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", min=0, help="How many at once; 0 for one a processor.")
+    int, typer.Option("--jobs", "-j", min=0, help="How many at once; 0: one for each processor.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

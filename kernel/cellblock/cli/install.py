@@ -79,7 +79,7 @@ def install(
     warm: Annotated[
         bool | None,
         typer.Option(
-            help="Have one wait in each server; default with --sys-prefix. Servers need cellblock."
+            help="Start one ahead in each server; default with --sys-prefix. They need cellblock."
         ),
     ] = None,
 ) -> None:
@@ -154,7 +154,7 @@ def doctor(
     every: Annotated[bool, typer.Option("--all", help="Print all fields and probes.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try what this machine enforces of a policy, and say in a line whether that is all.
+    """Test what this machine enforces of a policy, and say in a line whether it is all.
 
     Without --policy these are the policies of all kernels that Jupyter offers here; JSON is a list
     then. Exit status 1 if this machine can't confine cells, or nobody could try whether it does.

@@ -22,20 +22,20 @@ COMMANDS: Final = {
     "approve": "Approve the code cells of notebooks as they are now, for kernels under a policy.",
     "templates": "List the templates of a policy, checked as cells are. Exit status 1 when one is "
     "refused.",
-    "check": "Check notebooks and scripts by a policy, without running anything of them.",
+    "check": "Check notebooks and scripts by a policy, without running them.",
     "run": "Run notebooks in confined guests, and write what they show to DIR.",
-    "learn": "Propose the smallest policy that lets notebooks pass; it runs them.",
+    "learn": "Run notebooks, and propose the smallest policy that lets them pass.",
     "mcp": "Serve sandboxes to an MCP client: one session is one sandbox under the policy.",
     "install": "Install a kernel for a policy of your own, so that Jupyter offers it.",
     "uninstall": "Remove a kernel that `cellblock install` installed.",
-    "doctor": "Try what this machine enforces of a policy, and say in a line whether that is all.",
+    "doctor": "Test what this machine enforces of a policy, and say in a line whether it is all.",
     "policy": "Show, check, compare and change policies.",
     "image": "Make images for backend docker.",
     "audit": "Show, verify and export audit logs.",
     "receipt": "Verify receipts of cells' results, and show the key that yours are signed with.",
-    "packages": "Show and clear packages that ops.install got.",
+    "packages": "Show and clear packages that ops.install installed.",
     "changes": "Show, keep and drop what cells wrote to projects.",
-    "approvals": "Show and take back what was approved, by name or at a kernel's question.",
+    "approvals": "Show and take back approvals: of notebooks, and answers to a kernel's questions.",
 }
 #: The module of a command in this package, if it hasn't the command's name.
 MODULES: Final = {

@@ -49,7 +49,7 @@ def mcp(
         bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")
     ] = False,
     host: Annotated[
-        str, typer.Option(help="Where to listen: an address of this machine's.")
+        str, typer.Option(help="The address of this machine to listen at.")
     ] = _DEFAULTS.host,
     port: Annotated[int, typer.Option(min=1, max=65_535)] = _DEFAULTS.port,
     allow_remote: Annotated[
@@ -64,7 +64,7 @@ def mcp(
         typer.Option(metavar="FILE", help=f"Holds the bearer token; else ${_VARIABLE}."),
     ] = None,
     idle: Annotated[
-        float, typer.Option(min=1.0, metavar="SECONDS", help="After which a session ends.")
+        float, typer.Option(min=1.0, metavar="SECONDS", help="End a session after so long idle.")
     ] = _DEFAULTS.idle,
     max_sessions: Annotated[
         int, typer.Option(min=1, help="Open at once.")

@@ -72,7 +72,7 @@ def add(
     """Add lines to a policy file, as the card of a refusal gives them; a new file is made."""
     before, after = add_lines(file, "\n".join(lines), extends=extends, project=Path.cwd())
     _say_differences(before, after, differences(before, after))
-    say("Kernels read a policy when they start: restart those that are to have it.")
+    say("Kernels read a policy when they start: restart those that should have it.")
 
 
 @app.command()

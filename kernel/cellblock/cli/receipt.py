@@ -42,7 +42,7 @@ def verify(
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--file", metavar="[NAME=]PATH", help="Must be what it is for; repeatable."),
+        typer.Option("--file", metavar="[NAME=]PATH", help="Must be a file of it; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +66,7 @@ def verify(
         raise typer.Exit(code=1) from None
     known = {file: _known(file, statement) for file in files or ()}
     for file in (others := [file for file, name in known.items() if not name]):
-        complain(f"{file}: it is nothing that this receipt is for. Don't rely on it.")
+        complain(f"{file}: the receipt is not for this file. Don't rely on it.")
     if others:
         raise typer.Exit(code=1)
     if as_json:

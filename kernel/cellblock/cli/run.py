@@ -76,20 +76,21 @@ def run(
     ] = None,
     given: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="FILE", help="The same, from a JSON object."),
+        typer.Option("--input", metavar="FILE", help="The same, from a file with a JSON object."),
     ] = None,
     jobs: Jobs = 0,
     timeout: Annotated[
-        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Of a whole notebook.")
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="For a whole notebook.")
     ] = None,
     cell_timeout: Annotated[
-        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Of a cell; the policy's too.")
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="For a cell, besides the policy's timeout."),
     ] = None,
     allow_errors: Annotated[
-        bool, typer.Option("--allow-errors", help="Go on behind cells that fail.")
+        bool, typer.Option("--allow-errors", help="Go on after cells that fail.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Leave out equal notebooks that passed before.")
+        bool, typer.Option("--resume", help="Skip notebooks that passed before and are unchanged.")
     ] = False,
     exclude: Exclude = None,
     junit: Annotated[
@@ -99,11 +100,11 @@ def run(
         str,
         typer.Option(
             metavar="DIR|keep|drop",
-            help="What cells of a notebook that passed wrote to the project: where to, or keep it.",
+            help="What to do with files that cells wrote to the project, of notebooks that passed.",
         ),
     ] = "",
     receipt: Annotated[
-        bool, typer.Option("--receipt", help="Sign how each notebook was executed, beside it.")
+        bool, typer.Option("--receipt", help="Write a signed receipt beside each notebook.")
     ] = False,
     cluster: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of that scheduler.")
@@ -123,7 +124,7 @@ def run(
     if junit is not None:
         _check_writable(junit)
     if cluster and changes not in {"", DROP}:
-        raise CellblockError("--changes: what cells write stays on the workers of a --cluster.")
+        raise CellblockError("--changes: with --cluster, what cells write stays on the workers.")
     if receipt:
         _check_key(cluster)
     if changes not in {"", KEEP, DROP}:
@@ -168,7 +169,7 @@ def learn(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, too.")
     ] = None,
 ) -> None:
-    """Propose the smallest policy that lets notebooks pass; it runs them.
+    """Run notebooks, and propose the smallest policy that lets them pass.
 
     Exit status 0 if all passed under it, 1 if some did not, 2 if there is no proposal.
     """
@@ -198,7 +199,7 @@ def _load(spec: str, *, allow_unsafe: bool) -> Policy:
 def _check_key(cluster: str) -> None:
     """Raise CellblockError, before anything runs, if receipts could not be signed."""
     if cluster:
-        raise CellblockError("--receipt: the key of a --cluster's workers is not yours.")
+        raise CellblockError("--receipt: the workers of a --cluster do not have your key.")
     receipts_module().own_key()
 
 

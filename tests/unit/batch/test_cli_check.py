@@ -82,7 +82,7 @@ def test_no_link_is_followed_and_nothing_shown_of_what_it_leads_to(run, here, mo
         assert (status, err) == (1, "")
         assert "s3cr3t" not in out
         assert out.count(": file-not-readable\n") == 3
-        assert out.count("is a link, and none is followed") == 2
+        assert out.count("is a link, and links are not followed") == 2
 
 
 BROKEN = {
@@ -166,7 +166,7 @@ def test_templates_may_define_and_not_act(run, here):
     assert out == (
         "a.py:4:1: template-definitions\n"
         "  4 │ run(1)\n"
-        "    │ ^^^^^^ runs when the template is loaded, not when it is asked for\n"
+        "    │ ^^^^^^ runs when the template is loaded, not when a cell asks for it\n"
         "  Instead: put it into a function that run(state) calls.\n"
         "\n"
         "1 finding in 1 of 1 file · policy safe, template\n"
@@ -196,7 +196,7 @@ def test_a_link_that_was_checked_out_in_a_reports_place_is_not_followed(run, her
     (here / "a.py").write_text("x = 1")
     (tmp_path / "mine").write_text("mine")
     (here / "report.sarif").symlink_to(tmp_path / "mine")
-    said = "report.sarif: the report can't be written: it is a link, and none is followed"
+    said = "report.sarif: the report can't be written: it is a link, and links are not followed"
     assert run("a.py", "--output", "report.sarif") == (2, "", f"cellblock: {said}\n")
     assert (tmp_path / "mine").read_text() == "mine"
     assert run("a.py", "--output", "/dev/stdout")[0] == 0

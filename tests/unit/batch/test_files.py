@@ -81,8 +81,8 @@ def test_a_pattern_fits_whole_names_only(tree):
         ("missing.py", "no such file or folder"),
         ("missing", "no such file or folder"),
         ("notes.md", "neither a notebook (.ipynb) nor a script (.py)"),
-        ("empty", "no notebook and no script is there"),
-        ("drafts", "no notebook and no script is there"),
+        ("empty", "there is no notebook or script there"),
+        ("drafts", "there is no notebook or script there"),
     ],
 )
 def test_a_path_by_which_nothing_is_checked_is_a_problem(tree, path, message):

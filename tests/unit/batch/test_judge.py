@@ -143,7 +143,7 @@ def test_a_cell_of_more_words_than_the_kernel_looks_at_is_refused_as_there():
     (finding,) = judge_source("x " * 400_001, SAFE)
     assert finding.rule == "source-too-complex"
     assert finding.why == (
-        "is too long to be looked at: 400,001 words and signs, and 400,000 are the most"
+        "is too long to check: 400,001 words and signs, and at most 400,000 are allowed"
     )
 
 

@@ -86,7 +86,7 @@ def test_a_key_or_a_manifest_that_is_missing_is_no_clean_verdict(run, written, t
     last = "0 files, no findings, 1 path not checked · policy lab"
     assert (status, out.splitlines()[-1]) == (2, last)
     assert err.startswith(
-        f"cellblock: work/a.ipynb: what may run is not known: {data}/approval.key: "
+        f"cellblock: work/a.ipynb: cellblock can't tell which cells may run: {data}/approval.key: "
     )
     approve(run)
     (manifest,) = (data / "approved").glob("*.json")
@@ -94,7 +94,7 @@ def test_a_key_or_a_manifest_that_is_missing_is_no_clean_verdict(run, written, t
     manifest.unlink()
     _, _, err = check(run)
     assert err == (
-        f"cellblock: work/a.ipynb: what may run is not known: {manifest}: approval.folder: no"
+        f"cellblock: work/a.ipynb: cellblock can't tell which cells may run: {manifest}: approval.folder: no"
         f" notebook in {tmp_path / 'work'} was approved. Approve what is to run: cellblock approve NOTEBOOK.\n"
     )
     manifest.write_bytes(whole.replace(b"x = 1", b"y = 1"))

@@ -20,29 +20,29 @@ def read_notebook(content):
 
 #: What is wrong, and in which line and column.
 BROKEN = {
-    "": ("is no JSON: Expecting value", 1, 0),
-    '{"cells": [\n  {"cell_type" "code"}]}': ("is no JSON: Expecting ':' delimiter", 2, 15),
-    FULL[:90]: ("is no JSON: Expecting ':' delimiter", 7, 11),
-    FULL + "{}": ("is no JSON: Extra data", 45, 0),
+    "": ("is not JSON: Expecting value", 1, 0),
+    '{"cells": [\n  {"cell_type" "code"}]}': ("is not JSON: Expecting ':' delimiter", 2, 15),
+    FULL[:90]: ("is not JSON: Expecting ':' delimiter", 7, 11),
+    FULL + "{}": ("is not JSON: Extra data", 45, 0),
 }
 #: What is wrong with a file as a whole.
 NONE = {
-    "\ufeff" + FULL: "is no JSON: Unexpected UTF-8 BOM (decode using utf-8-sig)",
-    "[]": "is no notebook: it is no JSON object",
+    "\ufeff" + FULL: "is not JSON: Unexpected UTF-8 BOM (decode using utf-8-sig)",
+    "[]": "is not a notebook: it is not a JSON object",
     "[" * 100_000: "is nested too deeply",
-    '{"nbformat": 4}': "is no notebook: it has no list of cells",
-    '{"nbformat": 4, "cells": {}}': "is no notebook: it has no list of cells",
-    '{"nbformat": 4, "cells": [], "metadata": []}': "is no notebook: its metadata is no JSON object",
-    '{"nbformat": 5, "cells": []}': "is of format 5, and formats up to 4 are known",
-    '{"nbformat": 4.0, "cells": []}': "says no number of a format (nbformat)",
-    '{"nbformat": true, "cells": []}': "says no number of a format (nbformat)",
+    '{"nbformat": 4}': "is not a notebook: it has no list of cells",
+    '{"nbformat": 4, "cells": {}}': "is not a notebook: it has no list of cells",
+    '{"nbformat": 4, "cells": [], "metadata": []}': "is not a notebook: its metadata is not a JSON object",
+    '{"nbformat": 5, "cells": []}': "has format 5, and cellblock reads formats up to 4",
+    '{"nbformat": 4.0, "cells": []}': "does not say which format it has (nbformat)",
+    '{"nbformat": true, "cells": []}': "does not say which format it has (nbformat)",
     '{"nbformat": 4, "nbformat": 4, "cells": []}': 'has the key "nbformat" twice in one object',
     notebook("x").replace('"source"', '"source": [], "source"'): (
         'has the key "source" twice in one object'
     ),
-    "{}": "is of an older format, and nbformat can't read it",
-    '{"nbformat": 0}': "is of an older format, and nbformat can't read it",
-    '{"nbformat": 3, "worksheets": 1}': "is of an older format, and nbformat can't read it",
+    "{}": "has an older format, and nbformat can't convert it",
+    '{"nbformat": 0}': "has an older format, and nbformat can't convert it",
+    '{"nbformat": 3, "worksheets": 1}': "has an older format, and nbformat can't convert it",
 }
 BROKEN |= {text: (why, 1, 0) for text, why in NONE.items()}
 ODD_CELLS = {
@@ -93,16 +93,18 @@ def test_run_refuses_what_check_refuses_and_for_the_same_reason(text):
 
 
 def test_an_old_notebook_that_takes_too_much_ends_the_process_that_upgrades_it():
-    with pytest.raises(UnreadableError, match="is of an older format, and nbformat can't read it"):
+    with pytest.raises(UnreadableError, match="has an older format, and nbformat can't convert it"):
         read_notebook(json.dumps(BOMB).encode())
 
 
 def test_bytes_that_are_no_text_and_numbers_of_thousands_of_digits_are_refused():
     with pytest.raises(UnreadableError) as refused:
         read_notebook(b'{\n"a": "\xff"}')
-    assert (str(refused.value), refused.value.line) == ("is no UTF-8 text", 2)
+    assert (str(refused.value), refused.value.line) == ("is not UTF-8 text", 2)
 
-    with pytest.raises(UnreadableError, match="is no JSON that Python reads: Exceeds the limit"):
+    with pytest.raises(
+        UnreadableError, match="is not JSON that Python can read: Exceeds the limit"
+    ):
         read_notebook(notebook("x", long=1).replace('"long": 1', f'"long": {"9" * 5000}').encode())
 
 
@@ -155,8 +157,8 @@ def test_a_script_is_utf_8(content, text):
     [
         (b"# coding: utf-7\n+AG8-s", "declares the encoding utf-7, and only UTF-8 is read"),
         (b"# coding: latin-1\n", "declares the encoding iso-8859-1, and only UTF-8 is read"),
-        (b"# coding: nonsense\n", "is no text: unknown encoding: nonsense"),
-        (b"x = 1\n\n'\xe4'", "is no UTF-8 text"),
+        (b"# coding: nonsense\n", "is not text: unknown encoding: nonsense"),
+        (b"x = 1\n\n'\xe4'", "is not UTF-8 text"),
     ],
 )
 def test_a_script_that_python_would_read_in_another_way_is_refused(content, why):
@@ -167,5 +169,5 @@ def test_a_script_that_python_would_read_in_another_way_is_refused(content, why)
 
 @pytest.mark.parametrize("content", [b"# coding: rot13\n", b"x\0\xff"])
 def test_a_script_that_is_no_text_is_refused_in_the_words_of_this_python(content):
-    with pytest.raises(UnreadableError, match=r"is no text: |declares the encoding rot13, "):
+    with pytest.raises(UnreadableError, match=r"is not text: |declares the encoding rot13, "):
         read_script(content)

@@ -57,7 +57,7 @@ work/b.py:2:12: builtin-not-allowed
 
 work/c.ipynb:1:1: file-not-readable
   1 │ nothing
-    │ ^ is no JSON: Expecting value
+    │ ^ is not JSON: Expecting value
   Instead: mend the file, or leave it out with --exclude.
 
 To allow it, write this to cells.toml, by hand or by cellblock policy add
@@ -75,7 +75,7 @@ GITHUB = """\
 ::error file=work/a.ipynb,line=27,endLine=27,title=magic-not-allowed::cell 3, line 1: %25env is not on this policy's list of allowed magics%0A%25env%0AInstead: Write it in Python.%0ATo allow it: cellblock policy add cells.toml 'add.magics = ["env"]'
 ::error file=work/a.ipynb,line=28,endLine=28,title=import-not-allowed::cell 3, line 2: gc hands out every object in the process%0Aimport gc%0ATo allow it: cellblock policy add cells.toml 'add.allowed_modules = ["gc"]'
 ::error file=work/b.py,line=2,endLine=2,col=12,endColumn=15,title=builtin-not-allowed::open opens files%0Areturn open(path)%0AInstead: Take the data as an input of the cell, or call ops.read_file("data/a.csv") once it is allowed. If it is a name of your own, choose another.%0ATo allow it: cellblock policy add cells.toml 'ops.read_file.roots = ["{project}"]'
-::error file=work/c.ipynb,line=1,endLine=1,col=1,endColumn=1,title=file-not-readable::this file is no JSON: Expecting value%0Anothing%0AInstead: Mend the file, or leave it out with --exclude.
+::error file=work/c.ipynb,line=1,endLine=1,col=1,endColumn=1,title=file-not-readable::this file is not JSON: Expecting value%0Anothing%0AInstead: Mend the file, or leave it out with --exclude.
 ::error title=cellblock could not check this path::gone.py: no such file or folder
 5 findings in 3 of 4 files, 1 path not checked · policy safe
 """

@@ -442,7 +442,7 @@ class Execution:
             case TimeoutError():
                 why = f"no guest was ready in {OPEN_TIMEOUT:g} s"
             case CellblockError():
-                why = f"no guest could be had: {exc}"
+                why = f"no guest could be started: {exc}"
             case _:
                 why = f"a mistake of cellblock's own: {type(exc).__name__}: {exc}"
         return Ending(status, clip_reason(why), self._cell)

@@ -106,7 +106,7 @@ def read(content: bytes) -> Notebook:
             body["metadata"].pop(EXECUTION, None)
     minor = document.get("nbformat_minor")
     if type(minor) is not int or not minor >= 0:
-        raise UnreadableError("says no number of a minor format (nbformat_minor)")
+        raise UnreadableError("does not say which minor format it has (nbformat_minor)")
     if minor >= WITH_IDS:
         _add_ids(document["cells"])
     else:  # some tools write ids all the same, and Jupyter runs such notebooks
@@ -115,7 +115,7 @@ def read(content: bytes) -> Notebook:
     try:
         _validator(min(minor, WITH_IDS))(document)
     except ValueError as error:  # fastjsonschema's exception is one
-        raise UnreadableError(f"is no valid notebook: {error}") from None
+        raise UnreadableError(f"is not a valid notebook: {error}") from None
     metadata = {k: v for k, v in document["metadata"].items() if k not in _DROPPED_METADATA}
     return Notebook(tuple(map(Cell, document["cells"], outputs)), metadata, minor)
 

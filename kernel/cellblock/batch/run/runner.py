@@ -133,7 +133,7 @@ class Progress:
 
     def stopping(self) -> None:
         """Print that a signal ends the run, and what the run waits for."""
-        _print(self._console, "Ending: what runs is interrupted, and then killed.")
+        _print(self._console, "Stopping: cells that still run are interrupted, and then killed.")
 
     def message(self, text: str) -> None:
         """Print a message to the user."""
@@ -143,8 +143,12 @@ class Progress:
 def print_summary(console: Console, run: RunResult, seconds: float) -> None:
     """Print staged files, every gap in enforcement (promise P7), and the totals."""
     if staged := sum(bool(result.staged) for result in run.results):
-        what = f"Cells of {count(staged, 'notebook')} wrote to the project, which is as it was."
-        how = "`cellblock changes list` has it for a week, or run with --changes keep, drop or DIR."
+        what = (
+            f"Cells of {count(staged, 'notebook')} wrote to the project: your files are unchanged."
+        )
+        how = (
+            "`cellblock changes list` lists it for a week. Or run with --changes keep, drop or DIR."
+        )
         _print(console, f"{what}\n{how}")
     for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
         _print(console, one_line(line))
@@ -279,7 +283,7 @@ class OutputFolder:
         *folders, last = name.split("/")
         invalid = "\0" in name or any(part in {"", ".", ".."} for part in (*folders, last))
         if invalid or folders[:1] == [OWN]:
-            raise OSError(errno.EINVAL, "no name for a file in there")
+            raise OSError(errno.EINVAL, "not a name that a file there may have")
         parent = os.dup(self._root)
         try:
             for part in folders:
@@ -703,4 +707,4 @@ def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputF
             if (owner := owners.get(name, planned)) is not planned:
                 what = f"files of {owner.name}'s cells would be among those of {planned.name}"
                 where = f"{folder.path}/{name}"
-                raise OutputFolderError(f"{where}: {what}. Run them into two folders.")
+                raise OutputFolderError(f"{where}: {what}. Give each an output folder of its own.")
