@@ -61,7 +61,7 @@ def test_patterns_that_no_cell_can_fill_and_folders_that_cells_write_are_refused
     for changes, said in (
         (
             {"artifact_export_paths": ("/etc/*",)},
-            r"cells can't write what this means .* Name what is beneath a write root: {scratch}\.",
+            r"it matches no file that cells can write .* Name what is beneath a write root: {scratch}\.",
         ),
         ({"artifact_export_paths": ("../*",)}, "not a pattern of files"),
         (

@@ -130,9 +130,9 @@ def test_no_file_is_copied_that_is_larger_than_what_cells_may_keep(home, staging
     with Sandbox(small, project=".") as s:
         refused = s.execute("open('large.csv', 'r+')").error
         assert refused.message == (
-            "[Errno 27] File too large: 'large.csv' [cellblock: under policy staging cells write "
-            "no files larger than 68 MiB (scratch_max_bytes). To allow it: cellblock policy add "
-            "FILE 'scratch_max_bytes = \"136 MiB\"']"
+            "[Errno 27] File too large: 'large.csv' [cellblock: under policy staging cells "
+            "can't write files larger than 68 MiB (scratch_max_bytes). To allow it: cellblock policy "
+            "add FILE 'scratch_max_bytes = \"136 MiB\"']"
         )
         assert s.execute("open('large.csv').read(1), open('old.csv', 'r+').write('a')").success
         assert [one.path for one in s.changes()] == ["old.csv"]

@@ -174,8 +174,8 @@ def test_a_cell_over_its_own_limit_is_stopped_and_variables_are_kept(sandbox):
 
 
 FULL = (
-    "The cell failed: MemoryError: [cellblock: under policy data cells hold no more memory than 1 GiB "
-    "(memory_max_bytes). To raise it, the operator can run: cellblock policy add cells.toml "
+    "The cell failed: MemoryError: [cellblock: under policy data cells can't hold more memory than "
+    "1 GiB (memory_max_bytes). To raise it, the operator can run: cellblock policy add cells.toml "
     "--extends data 'memory_max_bytes = \"2 GiB\"' (or del what is large and no longer needed: "
     "what cells have made is still there)]"
 )
@@ -420,7 +420,7 @@ def test_a_program_under_a_list_is_told_that_it_reaches_who_is_listed_alone():
     policy = Policy.preset("data", network_access=("example.org:443",))
     with Sandbox(policy) as sandbox:
         said = sandbox.execute("!curl -sS http://10.0.0.6/").to_string()
-    assert "Under policy data cells reach listed addresses alone (network_access)." in said
+    assert "Under policy data cells can reach only listed addresses (network_access)." in said
 
 
 def test_an_output_that_is_too_large_names_the_limit(sandbox):

@@ -155,7 +155,7 @@ def test_what_is_no_character_device_is_refused(machine, kind):
     node = machine.folder / "other"
     os.mknod(node, kind | 0o600, os.makedev(7, 0))
     try:
-        with pytest.raises(PolicyError, match="no character device below /dev"):
+        with pytest.raises(PolicyError, match="not a character device below /dev"):
             devices.granted(Policy(devices=(str(node),)))
     finally:
         node.unlink()
@@ -176,7 +176,7 @@ def test_a_device_that_is_refused_is_named_with_the_line_that_grants_it(machine)
     reply, published = machine.kernel.run(f"open({machine.beside!r}, 'rb', buffering=0)")
     assert reply["status"] == "error"
     text = " ".join(reading.card_text(published).split())
-    assert "cells have no devices but those that are listed" in text
+    assert "cells can use only the devices that are listed" in text
     assert f'add.devices = ["{machine.beside}"]' in text
 
 
@@ -198,7 +198,7 @@ def test_who_looks_for_a_gpu_is_told_once_that_the_policy_grants_none(machine):
 
 SAID = (
     "[cellblock takes no snapshot: a device is in use, and a copy would not have what is in it. "
-    "A killed cell may cost its variables]"
+    "If a cell is killed, your variables may be lost]"
 )
 IN_USE = "a device is in use, and a copy would not have what is in it"
 #: A cell so long that its reply waits for its copy.

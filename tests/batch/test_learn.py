@@ -64,9 +64,9 @@ add.filesystem_staged_roots = [
         ["import helper", "assert helper.x == 1\n!true"],
         f"""{CONFINED}mode = "confined" # a.ipynb, cell 1, line 1: helper {SAID} modules (and 1 more reason)
 # Cells may start programs, which are confined like the cells.
-subprocess_execution = true # a.ipynb, cell 2: cells start no programs
+subprocess_execution = true # a.ipynb, cell 2: cells can't start programs
 {READS}add.filesystem_read_roots = [
-    "{{checkout}}", # a guess: a.ipynb, cell 1 failed without, and ran under preset data
+    "{{checkout}}", # a guess: a.ipynb, cell 1 failed without it, and ran under preset data
 ]
 {DENIES}add.read_deny_paths = [
     "@secrets", # as in preset data
@@ -85,7 +85,7 @@ add.allowed_modules = [
     "os", # a.ipynb, cell 1, line 2: os.getcwd tells where the kernel runs
 ]
 {READS}add.filesystem_read_roots = [
-    "{{checkout}}", # a.ipynb, cell 2: cells begin in a scratch folder, and read no file of your project
+    "{{checkout}}", # a.ipynb, cell 2: cells begin in a scratch folder, and can't read the files of your project
 ]
 {DENIES}add.read_deny_paths = [
     "@secrets", # as in preset data
@@ -158,7 +158,9 @@ def test_the_file_is_a_policy_under_which_a_run_passes(run, project):
 
 def test_notebooks_that_lack_the_same_get_one_line_and_no_guess(project):
     paths = [write(project / f"{name}.ipynb", "len(bytearray(1 << 31))") for name in "ab"]
-    memory = "memory_max_bytes = 8589934592 # a.ipynb, cell 1: cells hold no more memory than 1 GiB"
+    memory = (
+        "memory_max_bytes = 8589934592 # a.ipynb, cell 1: cells can't hold more memory than 1 GiB"
+    )
     end = "# Passed under this policy: 2 of 2 notebooks."
     assert str(learned(*paths)) == f'extends = "safe"\n{memory} (and 1 more reason)\n{end}\n'
 

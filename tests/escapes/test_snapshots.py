@@ -285,7 +285,7 @@ def test_what_a_guest_says_of_a_copy_it_did_not_make_is_told_in_the_hosts_words_
     why = "one could not be made"
     assert said in [  # the first may be known by its hanging up, which says nothing
         f"[cellblock takes no snapshot: {why} ({os.strerror(number)}). "
-        "A killed cell may cost its variables]\n"
+        "If a cell is killed, your variables may be lost]\n"
         for number in range(1, 6)
     ]
 

@@ -247,7 +247,8 @@ def test_where_a_disk_could_be_mounted_later_landlock_alone_refuses_and_the_card
         _, published = kernel.run("import os; os.utime('old.csv', (1, 1))")
         (shown,) = reading.cards(published, "refusal")
         assert (
-            shown["what"] == "cells set no modes, owners and times of files here without bubblewrap"
+            shown["what"]
+            == "cells can't set modes, owners and times of files here without bubblewrap"
         )
     world.close()
 

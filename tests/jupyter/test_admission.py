@@ -206,7 +206,7 @@ def test_an_approved_import_finds_nothing_beside_the_notebook(closed):
     assert reply["ename"] == "ModuleNotFoundError"
     assert reading.stream(published) == ""
     shown = " ".join(reading.card_text(published).split())
-    assert "cells import no module of the folder that they run in" in shown
+    assert "cells can't import modules of the folder that they run in" in shown
     assert "Install it as a package beside cellblock" in shown
 
 

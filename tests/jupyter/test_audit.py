@@ -314,7 +314,7 @@ def test_a_log_that_is_required_and_cannot_be_written_lets_no_cell_run(world, fo
         reply, said = kernel.run("1")
         assert reply["ename"] == "AuditProblem"
         (card,) = reading.cards(said, "problem")
-        assert card["title"] == "This cell did not run: it would not be on the audit log"
+        assert card["title"] == "This cell did not run: it would not be in the audit log"
         assert (Path(card["file"]).parent, card["key"]) == (folder, "audit.folder")
         assert card["remedy"] == f"Put a folder at {folder}, or name where the link leads."
         assert not list(world.work.iterdir())
@@ -344,8 +344,8 @@ def test_a_log_that_is_not_required_is_said_to_be_missing_once(world, folder):
         reply, said = kernel.run("1")
         assert reply["status"] == "ok"
         (card,) = reading.cards(said, "problem")
-        assert card["title"] == "This cell runs, and is not on the audit log"
-        assert card["detail"] == "a link stands in its folder's place"
+        assert card["title"] == "This cell runs, but is not in the audit log"
+        assert card["detail"] == "its folder is a link"
         assert reading.cards(kernel.run("1")[1], "problem") == []
     assert not list(world.work.iterdir())
 
@@ -359,7 +359,7 @@ def test_a_cell_that_its_user_was_asked_about_is_itself_said_to_be_missing(world
         assert kernel.reply(mid)["content"]["status"] == "ok"
         shown = kernel.until_idle(mid)
         (card,) = reading.cards(shown, "problem")
-        assert card["title"] == "This cell runs, and is not on the audit log"
+        assert card["title"] == "This cell runs, but is not in the audit log"
         kinds = [one["msg_type"] for one in shown]
         assert kinds.index("display_data") < kinds.index("stream")
         assert reading.cards(kernel.run("1")[1], "problem") == []
@@ -405,12 +405,12 @@ def test_a_full_disk_stops_cells_where_the_log_is_required_and_costs_nothing(sta
     (card,) = reading.cards(said, "problem")
     del card["version"]
     assert card == {
-        "title": "This cell did not run: it would not be on the audit log",
+        "title": "This cell did not run: it would not be in the audit log",
         "detail": "it can't be written: No space left on device. Your variables are kept.",
         "file": str(log),
         "key": "audit.folder",
         "value": "",
-        "remedy": "Make room there, or give another audit.folder in the policy.",
+        "remedy": "Make room there, or set another audit.folder in the policy.",
     }
     assert kernel.run("kept += 1")[0]["status"] == "error"
     (tiny / "filler").unlink()

@@ -97,7 +97,7 @@ def test_sanitized_draws_no_picture_in_a_kernel_whose_painter_was_killed(under):
     assert "image/png" in shown(kernel, CHARTS["altair"])
     kernel.run("import time\ntime.sleep(0.2)\nnow = time.time()")  # answered once it has a copy
     os.kill(kernel.guest(), signal.SIGKILL)
-    assert "restarting the kernel" in shown(kernel, CHARTS["altair"])["text/plain"]
+    assert "restart the kernel" in shown(kernel, CHARTS["altair"])["text/plain"]
     assert reading.result(kernel.run("alt.__name__")[1]) == "'altair'"
 
 

@@ -183,7 +183,7 @@ def test_with_what_the_policy_has_nothing_to_do_nothing_is_said(kernel, code):
 
 
 def test_a_secret_file_that_a_program_is_given_by_its_name_is_said_to_be_denied(kernel):
-    assert "cells read no files of this name" in notes(kernel, "!cat .env")[1]
+    assert "cells can't read files of this name" in notes(kernel, "!cat .env")[1]
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(unsafe_kernel, world)
     _, published = kernel.run(FLOOD)
     assert left_out(published)[0].endswith(". Not kept: Not a directory]")
     assert not list(target.iterdir())
-    said = "Nothing is kept. Kept is output that was left out, up to output_kept_max_bytes."
+    said = "Nothing is kept. Output that was left out is kept, up to output_kept_max_bytes."
     assert page(kernel, "") == said
 
 

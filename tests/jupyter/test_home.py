@@ -41,7 +41,7 @@ def test_a_notebook_in_the_home_folder_is_told_to_move_and_then_everything_works
         assert reading.result(published) == "'mine'"
         advice = {refused(kernel, code.format("lab/")) for code in CASES.values()}
         (only,) = advice
-        assert only.startswith("Put the notebook, and what it works with, in a folder of its own")
+        assert only.startswith("Put the notebook and its files in a folder of their own")
         assert "Nothing is staged in your home folder" in str(kernel.run("%changes")[1])
     folder = re.search(r"mkdir ~/(\w+)", only)[1]
     (world.home / "lab").rename(world.home / folder)
@@ -68,7 +68,7 @@ def test_below_home_cells_find_what_they_are_granted_and_stage_what_they_write(w
         assert [name in shown for name in ("~/results.csv", "made.csv", "cache")] == [1, 1, 0]
         assert not (world.home / "results.csv").exists()
         said = refused(kernel, "import pathlib; (pathlib.Path.home() / '.ssh/id').read_text()")
-        assert said == f"The project is {world.work}: put there what cells work with."
+        assert said == f"The project is {world.work}: put the files that cells need there."
         (shown,) = reading.cards(kernel.run("open(os.path.expanduser('~/no.csv'))")[1], "refusal")
         assert shown["asked"] == "~/no.csv"
         _, published = kernel.run("import tempfile; open(tempfile.gettempdir() + '/nothing')")

@@ -126,7 +126,9 @@ def test_below_a_home_that_is_not_staged_a_cell_is_told_what_goes_with_the_sessi
         kernel.wait_heard()
         kernel.run("None")
         code = "import os; _ = open(os.path.expanduser('~/results.csv'), 'w').write('1')"
-        assert "goes with the session: ~/results.csv. Write to the project" in said(kernel, code)
+        assert "removed when the session ends: ~/results.csv. Write to the project" in said(
+            kernel, code
+        )
         assert said(kernel, code) == ""
         assert said(kernel, "import tempfile; tempfile.mkdtemp(); os.path.expanduser('~')") == ""
 

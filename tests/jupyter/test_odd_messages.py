@@ -160,7 +160,7 @@ def test_a_cell_too_long_to_be_looked_at_is_refused_with_a_reason(safe, silent):
     mid = safe.execute_send("1 + " * 1_100_000 + "1", silent=silent)
     reply, published = safe.reply(mid)["content"], safe.until_idle(mid)
     assert (reply["status"], reply["ename"]) == ("error", "PolicyProblem")
-    assert "4,400,001 characters; 4,194,304 are looked at" in reply["evalue"]
+    assert "4,400,001 characters; at most 4,194,304 are allowed" in reply["evalue"]
     assert len(reading.cards(published, "problem")) == (not silent)
     answers(safe)
 

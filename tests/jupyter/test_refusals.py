@@ -284,7 +284,9 @@ def test_in_mode_safe_a_missing_file_says_that_cells_begin_in_a_scratch_folder(s
     read = "import pandas as pd\nlen(pd.read_csv('a.csv'))"
     kernel = start_shared(world.policy(text), world=world)
     (shown,) = reading.cards(kernel.run(read)[1], "refusal")
-    assert shown["what"] == "cells begin in a scratch folder, and read no file of your project"
+    assert (
+        shown["what"] == "cells begin in a scratch folder, and can't read the files of your project"
+    )
     assert shown["write"] == ['add.filesystem_read_roots = ["{project}"]']
     followed = world.policy("\n".join([text, *shown["write"]]), name="followed")
     assert reading.result(start_shared(followed, world=world).run(read)[1]) == "1"

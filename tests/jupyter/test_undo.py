@@ -257,4 +257,4 @@ def test_two_slow_copies_in_a_row_begin_a_rest_that_is_said_once(start):
         run(kernel, f"import time; x = {number}; time.monotonic(); time.sleep(0.11)")
     said = reading.notices([message for _, message in kernel.log])
     assert said.count("takes no snapshot") == 1
-    assert "A killed cell may cost its variables" in "".join(said)
+    assert "If a cell is killed, your variables may be lost" in "".join(said)

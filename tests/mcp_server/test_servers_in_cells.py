@@ -99,7 +99,7 @@ def test_a_server_that_ends_is_named_and_takes_no_other_with_it(home, policy, mo
             "3 4 False",
         ]
         changed = s.execute("office_changing('a')").error.message
-        assert "WorkerLost: it is not the tool that it was at the start" in changed
+        assert "WorkerLost: its signature has changed since the kernel started" in changed
 
 
 def command(pid):
@@ -159,7 +159,7 @@ def test_over_http(home, office):
             "the host's environment has no NO_SUCH_TOKEN",
         ),
         ({"tools": []}, "tools.mcp.office.tools: none is named"),
-        ({"where": ""}, "it says nowhere, or twice, what to speak to"),
+        ({"where": ""}, "it needs exactly one of command and url"),
         (
             {"where": "url = 'http://a.org/'\ntoken_env = 'T'"},
             "would cross the network in the clear",

@@ -84,9 +84,7 @@ def test_under_memory_pressure_nothing_is_lost_unless_it_was_said_before(world, 
     time.sleep(2 * FRESH)  # the host knows of plenty for as long
     for _ in range(3):  # it is said after a cell's end, so with the next one's at the latest
         kernel.run("import time; before = time.time()")
-    notice = (
-        "[cellblock takes no snapshot: memory is short. A killed cell may cost its variables]\n"
-    )
+    notice = "[cellblock takes no snapshot: memory is short. If a cell is killed, your variables may be lost]\n"
     assert notice in reading.notices([m for channel, m in kernel.log if channel == "iopub"])
     os.kill(guests_and_copies(kernel.zygote())[0][-1], signal.SIGKILL)
     kernel.until(lambda m: "Your variables are gone" in str(m["content"]))

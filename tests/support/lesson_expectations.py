@@ -111,7 +111,7 @@ CLAIMS = {
             "Your variables are as they were before it.\nTo raise it, …CellStopped: …"
         ),
         "restored": "([3.1, 4.1, 5.9, 2.6], 3.925)",
-        "memory": "MemoryError: [cellblock: under policy limits cells hold no more memory than 256 MiB…",
+        "memory": "MemoryError: [cellblock: under policy limits cells can't hold more memory than 256 MiB…",
         "undo": "Cell [6] is undone.\nYour variables are as they were before [6].\n…",
         "undone": "[3.1, 4.1, 5.9, 2.6]",
         "flood": "line 0\n…[cellblock left out … bytes of stdout here: …%output 9]\n…line 999\n",

@@ -229,7 +229,7 @@ def test_install_says_what_would_keep_each_cell_from_running_here(run, tmp_path)
     assert status == 0
     assert out.splitlines()[-1] == (
         "In a kernel that starts in this folder no cell would run: team.toml: artifact_export_paths: "
-        "cells can't write what this means (got 'work/plots/*.png'). "
+        "it matches no file that cells can write (got 'work/plots/*.png'). "
         f"Make the folder {tmp_path}/work, if the policy lets cells write there. "
         "Or name what is beneath a write root: {scratch}."
     )

@@ -42,7 +42,7 @@ def test_where_no_log_is_that_is_said_and_help_names_the_folder(run, tmp_path):
     assert status == 2
     assert err == (
         f"cellblock: {tmp_path}/cellblock/audit: no session last. "
-        "`cellblock audit show` lists those there are.\n"
+        "`cellblock audit show` lists all sessions.\n"
     )
 
     _, out, _ = run("verify", "--help")

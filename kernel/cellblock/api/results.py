@@ -587,7 +587,7 @@ def _failed_program(result: Result) -> Iterator[_Part]:
     policy = result.provenance.policy if result.provenance is not None else None
     network = True if policy is None else policy.network_access
     if policy is not None and network is not True and _OF_NETWORK.search(result.source):
-        what = "reach listed addresses alone" if network else "have no network"
+        what = "can reach only listed addresses" if network else "have no network"
         text += f". Under policy {policy.name} cells {what} (network_access)"
     yield _Part(Heading.PROGRAM, f"{text}.")
 

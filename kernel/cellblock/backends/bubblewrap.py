@@ -299,7 +299,7 @@ def _beside_processes(granted: Iterable[str]) -> dict[str, tuple[str, ...]]:
 MISSING: Final = "bwrap is not installed: install the package bubblewrap"
 _INSTALL: Final = "sudo apt install bubblewrap"
 _FAILS: Final = "it is installed, and `cellblock doctor --all` says why it is not used here"
-_NOT_ASKED: Final = 'have the policy say backend = "auto", and restart'
+_NOT_ASKED: Final = 'set backend = "auto" in the policy, and restart'
 _SETTINGS: Final = Path("/proc/sys")
 #: Settings, their values that forbid user namespaces to users other than root, and remedies.
 _FORBIDDING: Final = (
@@ -337,7 +337,7 @@ def how_to_have(asked: str) -> str:
     if asked not in ("auto", Bubblewrap.name):
         return _NOT_ASKED
     if shutil.which(PROGRAM) is None:
-        return f"have bubblewrap, and restart: {_INSTALL}"
+        return f"install bubblewrap, and restart: {_INSTALL}"
     why = next(filter(None, (_forbids(*setting) for setting in _FORBIDDING)), "")
     return f"bubblewrap is installed, and {why}" if why else _FAILS
 

@@ -196,7 +196,7 @@ _MEANINGS: Final = (
     (_MISSING, "the image is not there: cellblock image build"),
     (
         r"permission denied.*(connect|dial unix)|(connect|dial unix).*permission denied",
-        "the engine does not let this user in: have it run rootless, or join the group docker",
+        "the engine does not let this user in: run it rootless, or join the group docker",
     ),
     (
         r"annot connect to|unable to connect to|cannot access containerd|connection refused",
@@ -210,7 +210,7 @@ _MEANINGS: Final = (
         r"bind source path does not exist|statfs .*: no such file",
         "the engine does not see this machine's files: one from snap, or in a virtual machine",
     ),
-    (r"cgroup", "the engine can't bound it here: it has no cgroup of its own to do so"),
+    (r"cgroup", "the engine can't limit the container here: it has no cgroup of its own to do so"),
 )
 
 
@@ -220,7 +220,7 @@ def explain(said: str) -> str:
     for pattern, means in _MEANINGS:
         if re.search(pattern, said):
             return f"{means} ({words})"
-    return f"it fails here ({words or 'without a word'})"
+    return f"it fails here ({words or 'it gave no reason'})"
 
 
 class EngineError(Exception):

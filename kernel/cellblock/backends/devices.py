@@ -189,7 +189,7 @@ def _look_at(path: str) -> Device | str | None:
     if stat.S_ISDIR(seen.st_mode) and path == _BY_PATH:
         return None  # links to the others
     if not stat.S_ISCHR(seen.st_mode) or not real.startswith(FOLDER):
-        return "it is no character device below /dev"
+        return "it is not a character device below /dev"
     major, minor = os.major(seen.st_rdev), os.minor(seen.st_rdev)
     drivers = _drivers(major, minor)
     if why := next(filter(None, map(refused_driver, drivers)), None):

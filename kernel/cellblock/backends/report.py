@@ -207,7 +207,7 @@ def known_report(
 # --- gaps -------------------------------------------------------------------------------------
 
 _REMEDY_IF_CONTRADICTED: Final = (
-    "name another backend, and report this: `cellblock doctor --json` says it all"
+    "name another backend, and report this with what `cellblock doctor --json` prints"
 )
 
 

@@ -506,9 +506,9 @@ _NO_VEGA: Final = (
     "<code>pip install vl-convert-python</code>, then restart the kernel.</p>"
 )
 _NO_PICTURES: Final = (
-    "[chart not drawn: what draws charts is lost where a session goes on from a copy, as after "
-    "a killed cell or %undo. Your variables are here; restarting the kernel, which clears them, "
-    "draws charts again]"
+    "[chart not drawn: after a killed cell or %undo this session goes on from a copy, which can't "
+    "draw charts. Your variables are here; to draw charts again, restart the kernel, which clears "
+    "them]"
 )
 _NO_MAP: Final = (
     "<p><small>[map left out: it needs a browser, and "

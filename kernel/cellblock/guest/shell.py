@@ -737,7 +737,7 @@ def _configure(line: str) -> None:
     """Set %config InlineBackend.figure_format(s) or InteractiveShell.ast_node_interactivity."""
     match = CONFIG.fullmatch(line)
     if match is None:  # the source check refuses such a line before
-        raise UsageError("%config sets two traits here")
+        raise UsageError("%config changes only two settings here")
     kind, trait, value = (part for part in match.groups() if part)
     parsed = ast.literal_eval(value)
     changed = Config({kind: {trait: set(parsed) if isinstance(parsed, list | tuple) else parsed}})
@@ -856,7 +856,7 @@ class HostMagics(Magics):
         if not steps:
             raise UsageError(f"%undo takes a number of cells, not {without_comment(line)!r}")
         if not self.server.runs_cell:
-            raise UsageError("%undo steps back from a cell of the notebook, and from nothing else")
+            raise UsageError("%undo works only in a cell of the notebook")
         self.server.out.send(messages.Undo(steps=steps))
 
     @line_magic
@@ -875,7 +875,7 @@ class HostMagics(Magics):
         if not re.fullmatch(messages.CHECKPOINT_NAME, name):
             raise UsageError(f"{magic} takes a name of letters, digits, '_', '.' and '-'")
         if not self.server.runs_cell:
-            raise UsageError(f"{magic} works in a cell of the notebook, and in nothing else")
+            raise UsageError(f"{magic} works only in a cell of the notebook")
         self.server.out.send(messages.Checkpoint(name=name, restores=restores))
 
     @line_magic
@@ -888,7 +888,7 @@ class HostMagics(Magics):
         if not known or len(names) > 2 - drops or (drops and not names):
             raise UsageError("use %branch, %branch NAME, %branch NAME CHECKPOINT, %branch -d NAME")
         if not self.server.runs_cell:
-            raise UsageError("%branch works in a cell of the notebook, and in nothing else")
+            raise UsageError("%branch works only in a cell of the notebook")
         name, start = (*names, None, None)[:2]
         self.server.out.send(messages.Branch(name=name, start=start, drops=drops))
 
@@ -910,9 +910,9 @@ class HostMagics(Magics):
         """Ask the host to show its table, or a page, at this place."""
         if name == "policy" and without_comment(line):
             # A cell with only a narrowing is handled by the host and never comes here.
-            raise UsageError("%policy takes nothing; put %policy narrow into a cell of its own")
+            raise UsageError("%policy takes no argument; put %policy narrow into a cell of its own")
         if name == "changes" and line.split(maxsplit=1)[:1] in (["keep"], ["drop"]):
             # So are these: only the user may say them, not code.
-            raise UsageError(f"%changes {line.split(maxsplit=1)[0]} stands in a cell of its own")
+            raise UsageError(f"%changes {line.split(maxsplit=1)[0]} must be in a cell of its own")
         argument = encodable(line.strip()[:_LONGEST_ARGUMENT])
         self.server.out.send(messages.Show(what=name, argument=argument))

@@ -481,11 +481,11 @@ class Lab:
         question = self._kernel.question
         problem = ""
         if question is None or question.id != answer.id:
-            problem = "this question is not asked any more"
+            problem = "this question is no longer open"
         elif comm.identities != question.cell.identities:
             problem = "only the page that ran the cell can answer"
         elif answer.choice != "no" and answer.choice not in question.asked.offers:
-            problem = "this is none of its answers"
+            problem = "this is not one of its answers"
         else:
             self._kernel.choose(answer.choice)
         self._done(comm, answer.id, problem)

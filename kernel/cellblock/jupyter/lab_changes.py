@@ -245,12 +245,12 @@ class StagedChanges:
         audit = self._audit
         staged = self._views.listable()
         if self._keep.runs:
-            raise ChangesError("something is being kept: wait for that")
+            raise ChangesError("files are being kept now: wait until that is done")
         chosen = self._chosen(paths)
         # These must still be staged, under the policy in force now. Contents are compared later.
         now = [] if staged is None else staged.changes([change.name for change in chosen])
         if staged is None or not digest or digest != listing.digest or not set(chosen) <= set(now):
-            raise ChangesError("it is not what was shown any more: look again")
+            raise ChangesError("the files changed after they were shown: look again")
         request = of_keeping(chosen, listing.digests, paths)
         decision = Decision(scope="once", asked=True)
         if problem := str(audit.barred() or "") or audit.approved(request, decision):
@@ -274,7 +274,7 @@ class StagedChanges:
         if not paths:
             chosen = [change for change in listing.changes.values() if not listing.note(change)]
         if not chosen:
-            raise ChangesError("there is nothing that could be kept")
+            raise ChangesError("there is no file that can be kept")
         return chosen
 
     def drop(self, paths: Sequence[str]) -> str:

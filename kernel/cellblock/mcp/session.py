@@ -740,8 +740,8 @@ class Session:
         if not call.can_ask:
             command = shlex.join([staged.id, *staged.named(paths)])
             raise ChangesError(
-                f"{Heading.NOT_KEPT}it is a person's to say, and this client can't ask one. In a "
-                f"terminal: cellblock changes keep {command}"
+                f"{Heading.NOT_KEPT}only a person can decide that, and this client can't ask one. "
+                f"In a terminal: cellblock changes keep {command}"
             )
         digests = await in_thread(lambda: changes.finish(keeping.digests(staged, chosen)))
         request = of_keeping(chosen, digests, paths)

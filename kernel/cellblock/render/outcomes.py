@@ -373,7 +373,7 @@ def refused_widget(
     kind = _of_title(model)
     title = f"cellblock did not show a widget of {shown}"
     if known:
-        reason_text = f"{kind} is none of the widgets of {shown} that cellblock knows how to clean."
+        reason_text = f"cellblock does not know how to clean {kind}, a widget of {shown}."
         remedy = "use one of ipywidgets' own, or show the value itself."
         lines = list[str]()
     else:
@@ -400,9 +400,9 @@ def refused_comm(target: str, *, policy_name: str, file: str = "") -> Bundle:
     title = f"cellblock did not open a comm to {_of_title(target)}"
     target = clip(target, _LONGEST)
     if target.startswith(HOST_TARGETS):
-        why = "Through it the host itself speaks with the front end: no cell has a part in that."
+        why = "The host itself speaks with the front end there: cells can't use it."
         return _refusal(title, why, "choose another name.", policy_name, {"target": target})
-    why = f"An extension of the front end listens there: what it is told to do, {_RIGHTS}"
+    why = f"An extension of the front end listens there, and acts on what cells send: {_RIGHTS}"
     allows = allowing([list_line("add.comm_targets", [target])], file)
     return _refusal(title, why, "", policy_name, {"target": target}, allows)
 
@@ -494,7 +494,7 @@ _WORDS: Final = {
     Reason.folders: "it kept more than {limit} open",
     Reason.forks: "its sandbox and its forks held more than {limit} of memory (forks_max_bytes)",
     Reason.interrupted: "you interrupted it twice and it did not end",
-    Reason.locked: "for {limit} it could not be told how full its folders are",
+    Reason.locked: "for {limit} the host could not measure its folders",
     Reason.lost: "its interpreter ended without a reply ({limit})",
     Reason.mapped: "its processes had mapped pages of files that would fill {limit}",
     Reason.memory: "it used more than {limit} of memory (memory_max_bytes)",
@@ -595,8 +595,8 @@ def stopped(
         )
     if reason is Reason.deep:
         lines.append(
-            f"{Heading.ANEW}empties its scratch folder; %changes drop lets go of what "
-            "is in the project."
+            f"{Heading.ANEW}empties its scratch folder; %changes drop drops what "
+            "cells wrote to the project."
         )
     if estimate == "estimated" and reason is Reason.memory:
         lines.append(

@@ -392,8 +392,8 @@ def unverified(gaps: Sequence[Gap], backend: str, proved: str) -> str:
     if proved:
         return ""
     return (
-        "The limits are set, and nobody tried them on this machine yet. "
-        "This kernel does so soon; cellblock doctor does at once."
+        "The limits are set, and not yet tried on this machine. "
+        "This kernel tries them soon; cellblock doctor tries them at once."
     )
 
 

@@ -104,7 +104,7 @@ _NAMED = 3
 _NAMED_REST = 4
 _LONGEST_LINE: Final = 300
 _NO_TOOLS: Final = "There are no tools: the policy names none, and grants no operation."
-_HOW_TOOLS: Final = "They run on the host. name? shows more; what fails raises ToolError."
+_HOW_TOOLS: Final = "They run on the host. name? shows more; a call that fails raises ToolError."
 
 
 def tools(known: Sequence[Tool], budgets: Mapping[str, Budget] | None = None) -> Bundle:
@@ -413,7 +413,7 @@ class KeptRow:
 def kept_list(rows: Sequence[KeptRow]) -> Bundle:
     """Return the card that lists the kept texts."""
     if not rows:
-        explanation = "Kept is output that was left out, up to output_kept_max_bytes."
+        explanation = "Output that was left out is kept, up to output_kept_max_bytes."
         return kept_note(f"Nothing is kept. {explanation}")
     body = [c.paragraph(str(row), tight=True) for row in rows]
     return _kept(_KEPT, *body, lines=[_KEPT, *(f"  {row}" for row in rows)])
@@ -676,7 +676,8 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
     if len(left) > _FILES:
         notes.append(f"Not copied: {len(left) - _FILES:,} more")
     if uncounted:
-        notes.append("There are more files than are looked at: write fewer, or name them closer.")
+        more = "There are more files than cellblock looks at: write fewer, or narrow the patterns."
+        notes.append(more)
     paths = [clip(visible(file.path), _FILE_COLUMNS) for file in files[:_FILES]]
     column = max(map(width, paths), default=0)
     lines = [title]

@@ -57,8 +57,8 @@ def test_an_operation_is_asked_about_within_what_is_granted(kernel):
 
 
 NOT_GRANTED = {
-    "ops.read_file('/etc/passwd')": "/etc/passwd: it is beneath no root of [ops.read_file]",
-    "ops.http('https://elsewhere.example/')": "https://elsewhere.example is none of its hosts ([ops.http] hosts)",
+    "ops.read_file('/etc/passwd')": "/etc/passwd: it is not beneath a root of [ops.read_file]",
+    "ops.http('https://elsewhere.example/')": "https://elsewhere.example is not one of its hosts ([ops.http] hosts)",
     "ops.install('numpy', 'evil')": "evil: it is not in allow of [ops.install]",
 }
 

@@ -112,7 +112,7 @@ def test_no_other_answer_keeps_anything(kernel, project, answers):
     assert names(project) == ["old.csv"]
 
 
-ALONE = "%changes keep stands in a cell of its own"
+ALONE = "%changes keep must be in a cell of its own"
 ATTACKS = {
     "x = 1\n%changes keep": ALONE,
     "get_ipython().run_line_magic('changes', 'keep new.csv')": ALONE,

@@ -219,7 +219,7 @@ SCROLLED = """shown => [...shown.querySelectorAll('[role=group] *')].filter(
 @pytest.mark.parametrize(
     ("name", "cells", "title"),
     [
-        ("refusal", ["open('.env').read()"], "cells read no files of this name"),
+        ("refusal", ["open('.env').read()"], "cells can't read files of this name"),
         ("stopped", ["degrees = [11.5, 13.0, 9.5]", "sum(range(10**12))", "degrees"], "(timeout)"),
         ("output", ["for n in range(1_000): print('line', n)", "%output"], "Output kept on disk"),
         ("usage", ["degrees = [11.5, 13.0, 9.5]", "len(range(10**7))", "%usage"], "Usage: 2 cells"),

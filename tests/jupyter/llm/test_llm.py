@@ -91,7 +91,7 @@ FAILS = {
     "llm('x', max_tokens=5_000)": "ToolError: llm: ValidationError: max_tokens: 4,096 at most (llm.max_tokens_per_call)",
     "llm.chat([{'role': 'user', 'content': 'status 400 too long'}])": "ToolError: llm.chat: BadRequestError: the endpoint refuses (400): too long",
     "await llm.acall('status 401 wrong key {key}')": "ToolError: llm: AuthenticationError: the endpoint refuses the host's key (401)",
-    "llm('raw nothing')": "ToolError: llm: EndpointError: the endpoint's answer is no completion",
+    "llm('raw nothing')": "ToolError: llm: EndpointError: the endpoint's answer is not a completion",
 }
 
 

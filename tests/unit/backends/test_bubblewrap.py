@@ -28,7 +28,7 @@ def test_what_is_behind_it_ends_with_it_and_has_no_capability():
 def test_only_where_it_is_not_installed_it_is_to_be_installed(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(bubblewrap, "_SETTINGS", tmp_path)
-    assert how_to_have("auto") == "have bubblewrap, and restart: sudo apt install bubblewrap"
+    assert how_to_have("auto") == "install bubblewrap, and restart: sudo apt install bubblewrap"
     (tmp_path / "bwrap").touch(mode=0o755)
     assert "cellblock doctor" in how_to_have("auto")
     assert "apt " not in how_to_have("auto")

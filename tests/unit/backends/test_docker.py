@@ -124,8 +124,8 @@ def test_a_read_root_of_slash_mounts_its_entries_but_not_proc():
         ),
         "Error response from daemon: Unknown runtime specified x": "the engine has no OCI runtime",
         "invalid mount config: bind source path does not exist: /x": "the engine does not see this",
-        "crun: cgroups in hybrid mode not supported": "the engine can't bound it here",
-        "": "it fails here (without a word)",
+        "crun: cgroups in hybrid mode not supported": "the engine can't limit the container here",
+        "": "it fails here (it gave no reason)",
         "x" * 10_000: "it fails here (xxx",
     }.items(),
 )

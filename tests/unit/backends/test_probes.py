@@ -78,7 +78,7 @@ def test_a_contradiction_is_a_gap_that_says_what_a_cell_can_do():
     assert gap.consequence == "a cell can send datagrams (UDP)"
     assert gap.actual == "system call filter: no socket is opened"
     assert gap.remedy == (
-        "name another backend, and report this: `cellblock doctor --json` says it all"
+        "name another backend, and report this with what `cellblock doctor --json` prints"
     )
 
 

@@ -51,5 +51,5 @@ def test_a_thousand_files_are_a_short_card():
     card = artifacts([file(f"{n}.png") for n in range(1000)], [Left("a", "b")] * 80, uncounted=True)
     assert "  and 950 more" in card["text/plain"]
     assert "  Not copied: 30 more" in card["text/plain"]
-    assert "There are more files than are looked at" in card["text/plain"]
+    assert "There are more files than cellblock looks at" in card["text/plain"]
     assert len(card["text/plain"].splitlines()) < 110

@@ -74,7 +74,7 @@ def test_each_reason_for_which_a_cell_is_ended_has_words_of_its_own(why):
             "its processes had mapped pages of files that would fill four times the machine's memory",
             "",
         ),
-        ("locked", "for 10 s it could not be told how full its folders are", ""),
+        ("locked", "for 10 s the host could not measure its folders", ""),
         (
             "deep",
             "there are more folders than can be measured, or more than 64 in one another",

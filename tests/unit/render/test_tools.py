@@ -29,7 +29,7 @@ def test_the_list_in_a_terminal():
         "      list[str] | None = None) -> str",
         "      Continue a conversation with a language model.",
         *LEFT,
-        "They run on the host. name? shows more; what fails raises ToolError.",
+        "They run on the host. name? shows more; a call that fails raises ToolError.",
     ]
 
 

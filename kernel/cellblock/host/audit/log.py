@@ -361,17 +361,17 @@ class Log:
         """Return the error for a failed write, with what to do about it."""
         why = exc.strerror or str(exc)
         if isinstance(exc, FileExistsError):
-            why = "something else stands in its place"
+            why = "another file has its name"
         what = f"it can't be written: {why}"
         if isinstance(exc, UntrustedError):
             what, remedy = "it would not be this user's alone", f"{exc}"
         elif exc.errno in _NO_ROOM:
-            remedy = "Make room there, or give another audit.folder in the policy."
+            remedy = "Make room there, or set another audit.folder in the policy."
         elif self._folder.is_symlink():
-            what = "a link stands in its folder's place"
+            what = "its folder is a link"
             remedy = f"Put a folder at {self._folder}, or name where the link leads."
         else:
-            remedy = f"Have {self._folder} writable, or give another audit.folder in the policy."
+            remedy = f"Make {self._folder} writable, or set another audit.folder in the policy."
         return AuditError(what, file=str(self.path), key="audit.folder", remedy=remedy)
 
 
@@ -434,7 +434,7 @@ def find(folder: Path, wanted: str) -> Session:
     if len(found) == 1:
         return found[0]
     what = f"more than one session begins with {wanted}" if found else f"no session {wanted}"
-    remedy = "`cellblock audit show` lists those there are."
+    remedy = "`cellblock audit show` lists all sessions."
     raise AuditError(what, file=str(folder), remedy=remedy)
 
 

@@ -144,7 +144,7 @@ def judge_missing(
     if not (in_cell and withheld and name.isprintable()):
         return None
     remedy = Remedy(list_line(field, [name]), listed=True)
-    return Refusal(field, "cells get no such variable of the kernel's environment", remedy, name)
+    return Refusal(field, "cells can't read this variable of the kernel", remedy, name)
 
 
 def judge_programs(addresses: Sequence[str], config: SessionConfig) -> Refusal | None:
@@ -275,7 +275,7 @@ def _device(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if call.errno not in _ABOUT_PATHS or path in known or problem(path) is not None:
         return None
     entry = next((name for name in (NVIDIA, DRI) if covers(name, path)), path)
-    return _ungranted(entry, "cells have no devices but those that are listed", config, path)
+    return _ungranted(entry, "cells can use only the devices that are listed", config, path)
 
 
 def _ungranted(entry: str, what: str, config: SessionConfig, asked: str) -> Refusal | None:
@@ -349,7 +349,7 @@ def _import(call: FailedCall, policy: Policy) -> Refusal | None:
     """
     if call.kind != "import" or policy.admission == "any":
         return None
-    what = "cells import no module of the folder that they run in, since nobody approved the file"
+    what = "cells can't import modules of the folder that they run in: nobody approved the file"
     instead = "install it as a package beside cellblock, or put what it does into the cell"
     return Refusal("admission", what, Remedy(instead=instead), call.target)
 
@@ -360,14 +360,14 @@ def _process(call: FailedCall, policy: Policy) -> Refusal | None:
     if call.kind == "thread":
         return _thread(call, policy)
     if call.errno == errno.EAGAIN:
-        return _limit(policy, "max_processes", "cells have no more threads and processes")
+        return _limit(policy, "max_processes", "cells can't have more threads and processes")
     if call.errno not in _DENIED:
         return None
     if call.kind == "signal":
-        return Refusal(field, "cells signal their own processes alone")
+        return Refusal(field, "cells can signal only their own processes")
     if policy.subprocess_execution:
         return None
-    return Refusal(field, "cells start no programs", Remedy(f"{field} = true"))
+    return Refusal(field, "cells can't start programs", Remedy(f"{field} = true"))
 
 
 def _program(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
@@ -391,8 +391,8 @@ def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
     most = policy.max_processes
     crowded = memory is not None and (most is None or memory < most * _STACK)
     if call.errno == errno.ENOMEM or crowded:
-        return _limit(policy, "memory_max_bytes", "cells and their threads hold no more memory")
-    return _limit(policy, "max_processes", "cells have no more threads and processes")
+        return _limit(policy, "memory_max_bytes", "cells and their threads can't hold more memory")
+    return _limit(policy, "max_processes", "cells can't have more threads and processes")
 
 
 def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
@@ -401,7 +401,7 @@ def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
     If the machine does not have that much memory, there is no line: it would change nothing.
     """
     limit = policy.memory_max_bytes
-    refusal = _limit(policy, "memory_max_bytes", "cells hold no more memory")
+    refusal = _limit(policy, "memory_max_bytes", "cells can't hold more memory")
     if limit is None or refusal is None:
         return None
     instead = "del what is large and no longer needed: what cells have made is still there"
@@ -472,11 +472,11 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
         if call.errno != errno.ECONNREFUSED or not address or address in addresses:
             # The other end answered: it is one of the session's own programs, or is listed.
             return None
-        what = "cells have a network of their own, where nobody listens there"
+        what = "cells have a network of their own, in which nobody listens at this address"
         return Refusal(field, what, Remedy(entries), address)
     own_network = plan.loopback and plan.subprocess and not plan.local_sockets
     if own_network and call.errno in _DENIED and not address:
-        what = "cells make no Unix sockets where those of other programs could be named"
+        what = "cells can't make Unix sockets here: they could reach other programs by them"
         instead = "listen at 127.0.0.1, which nobody else reaches"
         if "namespaces" not in plan.locks:
             instead += f"; or {bubblewrap.how_to_have(policy.backend)}"
@@ -484,7 +484,7 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if listed is True or (addresses and (address in addresses or call.errno not in _KEPT_AWAY)):
         # The policy allows the connection. The other end refused it, or nobody listens there.
         return None
-    what = "cells reach listed addresses alone, by TCP" if listed else "cells have no network"
+    what = "cells can reach only listed addresses, by TCP" if listed else "cells have no network"
     line = f"{field} = true" if not call.target else entries if address else ""
     return Refusal(field, what, Remedy(line), address)
 
@@ -494,7 +494,7 @@ def _ports(bound: tuple[int, ...], address: str) -> Refusal:
 
     Nothing else fails with EACCES where ports are listed.
     """
-    what = "cells listen at the listed ports alone"
+    what = "cells can listen only at the listed ports"
     port = address.rpartition(":")[2]
     line = f"ports = [{', '.join(map(str, (*bound, port)))}]" if port else 'ports = "any"'
     return Refusal("ports", what, Remedy(line), address)
@@ -517,15 +517,15 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
         case errno.EFBIG if largest is not None and largest != policy.max_file_size:
             # The plan set this limit from ``scratch_max_bytes``: no file may be larger than all
             # files together (backends/plan.py). So that is the field to raise.
-            what = f"cells write no files larger than {value_words('max_file_size', largest)}"
+            what = f"cells can't write files larger than {value_words('max_file_size', largest)}"
             line = Remedy(_set("scratch_max_bytes", 2 * largest))
             return Refusal("scratch_max_bytes", what, line)
         case errno.EFBIG:
-            return _limit(policy, "max_file_size", "cells write no files larger")
+            return _limit(policy, "max_file_size", "cells can't write files larger")
         case errno.EMFILE:
-            return _limit(policy, "max_open_files", "cells open no more files")
+            return _limit(policy, "max_open_files", "cells can't open more files")
         case errno.ENOSPC if plan.bounded:
-            return _limit(policy, "scratch_max_bytes", "cells keep no more files")
+            return _limit(policy, "scratch_max_bytes", "cells can't keep more data in files")
     return None
 
 
@@ -545,7 +545,7 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
         # The file in the user's home folder that the cell means.
         meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
         roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
-        instead = f"the project is {project}: put there what cells work with"
+        instead = f"the project is {project}: put the files that cells need there"
         if not config.has_project:
             instead = _UPLOAD
         if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
@@ -560,8 +560,8 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
         return None
     if _is_in(path, policy.filesystem_read_roots) and call.errno == errno.ENOENT:
         return None
-    what = "cells read the files beside a notebook in your home folder, and nothing else there"
-    instead = "put the notebook, and what it works with, in a folder of its own: mkdir ~/analysis"
+    what = "cells can read the files beside a notebook in your home folder, but nothing else there"
+    instead = "put the notebook and its files in a folder of their own: mkdir ~/analysis"
     return Refusal(field, what, Remedy(instead=instead), path)
 
 
@@ -599,7 +599,7 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     roots = config.policy.filesystem_read_roots
     names = config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
-        what = "cells read no files of this name: they often hold passwords"
+        what = "cells can't read files of this name: they often hold passwords"
         line = list_line("filesystem_read_roots", [path])
         instead = "pass on single variables of the kernel's environment: env_var_access"
         return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
@@ -669,7 +669,7 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if not config.has_project:
         what = "cells begin in a folder of their own, and there is no project"
         return Refusal("filesystem_read_roots", what, Remedy(instead=_UPLOAD))
-    what = "cells begin in a scratch folder, and read no file of your project"
+    what = "cells begin in a scratch folder, and can't read the files of your project"
     line = 'filesystem_read_roots = ["{project}"]'
     operations = config.policy.ops
     instead = _BY_OPERATION if operations is not None and operations.read_file is not None else ""
@@ -681,7 +681,7 @@ def _attributes(path: str, backend: str) -> Refusal:
 
     ``path`` may be empty, since Python does not always name the file. ``backend`` is the policy's.
     """
-    what = "cells set no modes, owners and times of files here without bubblewrap"
+    what = "cells can't set modes, owners and times of files here without bubblewrap"
     have = bubblewrap.how_to_have(backend)
     instead = f"{have}. shutil.copy2 and the like go on without"
     return Refusal("filesystem_staged_roots", what, Remedy(instead=instead), path)

@@ -498,8 +498,8 @@ class Views:
 
         It has ``has`` of ``what`` (bytes or words); at most ``cap`` are allowed.
         """
-        detail = f"It has {has:,} {what}; {cap:,} are looked at."
-        remedy = "Keep data in a file, or divide the cell."
+        detail = f"It has {has:,} {what}; at most {cap:,} are allowed."
+        remedy = "Keep data in a file, or split the cell."
         return _problem_shown("PolicyProblem", "This cell is too long", detail, "", "", "", remedy)
 
     def unwritten(self, error: AuditError, *, runs: bool) -> Shown:
@@ -507,17 +507,17 @@ class Views:
 
         ``runs`` says whether the cell runs all the same.
         """
-        title = "This cell runs, and is not on the audit log"
+        title = "This cell runs, but is not in the audit log"
         detail = error.message
         if not runs:
-            title = "This cell did not run: it would not be on the audit log"
+            title = "This cell did not run: it would not be in the audit log"
             detail = f"{detail}. Your variables are kept."
         where = (error.file, error.key, "", error.remedy)
         return _problem_shown("AuditProblem", title, detail, *where)
 
     def unadmitted(self, error: AdmissionError) -> Shown:
         """Return the card and error of a cell for which admission could not be decided."""
-        title = "This cell did not run: what may run can't be told"
+        title = "This cell did not run: cellblock can't tell which cells may run"
         where = (error.file, error.key, "", error.remedy)
         return _problem_shown("AdmissionProblem", title, error.message, *where)
 
@@ -618,8 +618,8 @@ class Views:
         shown = ", ".join(f"~/{visible(name[:_LONGEST_NAME])}" for name in sorted(names)[:_FEW])
         more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
         return (
-            f"notes: ~ is the cells' own scratch folder, and goes with the session: {shown}{more}. "
-            "Write to the project what you want to keep"
+            "notes: ~ is the cells' own scratch folder, which is removed when the session ends: "
+            f"{shown}{more}. Write to the project what you want to keep"
         )
 
     def _home_to_look_at(self, code: str) -> str:

@@ -229,9 +229,7 @@ _NOT_OFFERED: Final = (
     "its arguments are too long to be shown whole, so a yes to this one call does not count. Give "
     'it less at once; the program can answer "session" instead'
 )
-_NOT_TAKEN: Final = (
-    "That was not taken: it takes the code, which is another one now, and one of these."
-)
+_NOT_TAKEN: Final = "That was not taken: type the code, which is a new one now, and one of these."
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
@@ -558,5 +556,6 @@ class Approver:
             if decision.scope is None:
                 self._refused.add(wanted.sha256)
             elif problem := self._grants.add(wanted, decision.scope):
-                self._tell(f"that holds for this session, and can't be kept for always: {problem}")
+                what = "your answer holds for this session, and can't be saved for always"
+                self._tell(f"{what}: {problem}")
         waiting.decided(Decision(why=why) if why else decision)

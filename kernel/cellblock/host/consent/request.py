@@ -233,7 +233,7 @@ def of_start() -> ApprovalRequest:
         sha256=hashlib.sha256(subject.encode()).hexdigest(),
         asks=f"start with {subject}?",
         all_of="all that it runs",
-        shown=("  what cells say is not checked; what their process may do is bounded as ever",),
+        shown=("  the source of cells is not checked; their process is limited as before",),
     )
 
 

@@ -119,7 +119,7 @@ def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int,
 def _new_cell(number: int, source: str, rules: Rules) -> NewCell:
     if excess := exceeded_limit(source):
         has, cap, what = excess
-        return NewCell(number, source, too_long=f"{has:,} {what}, and {cap:,} are the most")
+        return NewCell(number, source, too_long=f"{has:,} {what}, and at most {cap:,} are allowed")
     findings = analyse(transform(source).source, rules)
     return NewCell(number, source, findings, tuple(letters(source)))
 
@@ -135,7 +135,7 @@ def approve(place: ManifestFile, policy: Policy, reviewed: Review) -> bool:
 
     def with_new(before: Manifest) -> Iterable[Record]:
         if before.notebook(name) != reviewed.before:
-            message = f"{name} was approved otherwise while you were asked"
+            message = f"the approval of {name} was changed while you were asked"
             raise AdmissionError(message, file=str(place.file), remedy="Approve it again.")
         return (*(each for each in before.records if each != reviewed.before), new)
 

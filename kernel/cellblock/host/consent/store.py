@@ -116,7 +116,7 @@ def write(path: Path, content: bytes) -> None:
         PrivateFile(path, len(content)).write(content)
     except OSError as exc:
         message = f"can't be written: {exc.strerror or exc}"
-        remedy = "See to it that there is room, and that the folder is yours."
+        remedy = "Make sure that the disk has room, and that the folder is yours."
         raise AdmissionError(message, file=str(path), remedy=remedy) from None
 
 
@@ -167,7 +167,7 @@ def read_key(path: Path) -> Key:
         content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_FETCH)
         folder = path.parent.stat()
     except FileNotFoundError:
-        message = "there is no key, so that nothing can have been approved"
+        message = "there is no key, so nothing can have been approved"
         raise _wrong(path, message, _FETCH, field="approval.key") from None
     check_own(path, status, secret=True)
     check_own(path.parent, folder)
@@ -175,7 +175,7 @@ def read_key(path: Path) -> Key:
         secret = bytes.fromhex(content.decode("ascii").strip())
         if len(secret) == _KEY_BYTES:
             return Key(secret)
-    message = f"it holds no key: {_KEY_BYTES} bytes in hexadecimal"
+    message = f"it does not hold a key ({_KEY_BYTES} bytes in hexadecimal)"
     raise _wrong(path, message, _FETCH, field="approval.key")
 
 
@@ -193,7 +193,7 @@ def _serials_file(key: Path) -> Path:
 def serials(key: Path) -> dict[str, int]:
     """Return the last serial numbers, by ``ManifestFile.number_id``. Raise AdmissionError."""
     file = _serials_file(key)
-    remedy = "If you know that no approval was taken back since, remove it."
+    remedy = "Remove it if you know that no approval was taken back."
     try:
         content, status = read_file(file, _MOST_SERIALS, what="it", remedy=remedy)
     except FileNotFoundError:

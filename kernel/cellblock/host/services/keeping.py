@@ -106,7 +106,7 @@ def keep(
         return ()
     shown = finish(digests(staged, chosen)) if exactly else None
     if shown is not None and token(chosen, shown) != exactly:
-        raise ChangesError(f"{Heading.NOT_KEPT}it is not what was shown any more; look again")
+        raise ChangesError(f"{Heading.NOT_KEPT}the files changed after they were shown; look again")
     audit = Audit()
     if log_settings is not None:
         log = Log(
@@ -234,7 +234,7 @@ def steps(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             busy = isinstance(error, BlockingIOError)
-            why = "another one is being kept of this session" if busy else error.strerror
+            why = "other files of this session are being kept now" if busy else error.strerror
             raise ChangesError(f"{Heading.NOT_KEPT}{why}") from None
         return (yield from keeping.run(changes))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 TOO_LARGE: Final = "the endpoint's answer is too large (tool_max_bytes)"
-NO_COMPLETION: Final = "the endpoint's answer is no completion"
+NO_COMPLETION: Final = "the endpoint's answer is not a completion"
 _MAX_NAME: Final = 200
 
 
@@ -141,7 +141,7 @@ def _failure_of_status(status: int, exc: Any, redactor: Redactor) -> Failure:
         # The endpoint's message may quote the key.
         return "AuthenticationError", f"the endpoint refuses the host's key ({status})", 0
     if status in _REDIRECTS:
-        return "EndpointError", f"the endpoint is elsewhere, which is not followed ({status})", 0
+        return "EndpointError", f"the endpoint redirects, which is not followed ({status})", 0
     name, cost = type(exc).__name__[:_MAX_NAME], 0 if status in _FAILED else None
     detail = _detail(exc, redactor)
     return name, f"the endpoint refuses ({status})" + (f": {detail}" if detail else ""), cost

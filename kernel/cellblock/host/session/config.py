@@ -737,7 +737,7 @@ def check_file_limit(policy: Policy) -> None:
     if 0 <= limit < spawn.LEAST_FILES + copies * _FILES_OF_A_COPY:
         affordable = max(0, limit - spawn.LEAST_FILES) // _FILES_OF_A_COPY
         problem = f"only {limit} files may be open, and each snapshot takes {_FILES_OF_A_COPY}"
-        remedy = f"Raise the limit: ulimit -n 1024. Or have undo_depth be {affordable}."
+        remedy = f"Raise the limit: ulimit -n 1024. Or set undo_depth to {affordable}."
         raise policy.error(problem, "undo_depth", policy.undo_depth, remedy)
 
 

@@ -79,7 +79,7 @@ class GrantedServices:
             absolute = artifacts.absolute_pattern(pattern, prepare.cwd)
             patterns = artifacts.Patterns.of([absolute])
             if not any(patterns.at(root).may_match_below for root in roots):
-                problem = "cells can't write what this means"
+                problem = "it matches no file that cells can write"
                 remedy = _how_to_write(artifacts.fixed_folder(absolute), roots, prepare.scratch)
                 raise policy.error(problem, "artifact_export_paths", pattern, remedy)
         by_host = paths.host_write_roots(policy).get("ops.write_file.roots", ())

@@ -343,7 +343,7 @@ class Narrower:
         """Return the settings of a narrower policy. Raises PolicyError, BackendError."""
         if refusal := self._front.views.refusal_under(policy):
             remedy = "Leave that out, or choose a machine or a backend that can."
-            raise PolicyError(f"would have nothing run here: {refusal}", remedy=remedy)
+            raise PolicyError(f"would let no cell run here: {refusal}", remedy=remedy)
         self._next = config = under_policy(self._config, policy)
         names = frozenset(map(tool_name, policy.tools))
         tools = self._tooling

@@ -179,7 +179,7 @@ def wanted(resident: int) -> int:
 
 
 #: The notice that the user sees, with the reason.
-NO_SNAPSHOT: Final = "takes no snapshot: {}. A killed cell may cost its variables"
+NO_SNAPSHOT: Final = "takes no snapshot: {}. If a cell is killed, your variables may be lost"
 #: The reason if the guest uses a device.
 USES_DEVICE: Final = "a device is in use, and a copy would not have what is in it"
 

@@ -103,7 +103,7 @@ def test_what_stands_in_a_logs_place_is_not_written_to(log, folder, tmp_path):
     theirs.write_text("as it was")
     for put in (log.path.symlink_to, lambda other: os.link(other, log.path)):
         put(theirs)
-        with pytest.raises(AuditError, match="something else stands in its place"):
+        with pytest.raises(AuditError, match="another file has its name"):
             write(log, "x")
         log.path.unlink()
     assert theirs.read_text() == "as it was"
@@ -172,7 +172,7 @@ def shared(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (linked, "a link stands in its folder's place"),
+        (linked, "its folder is a link"),
         (shared, "it would not be this user's alone"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_file_in_the_folders_place_is_an_error_that_names_file_key_and_remedy(
         write(log, "a")
     assert str(refused.value) == (
         f"{log.path}: audit.folder: it can't be written: Not a directory. "
-        f"Have {folder} writable, or give another audit.folder in the policy."
+        f"Make {folder} writable, or set another audit.folder in the policy."
     )
 
 
@@ -207,7 +207,7 @@ def test_a_line_that_a_full_disk_cut_is_taken_back(log, folder):
     with full_at(len(before) + 100), pytest.raises(AuditError) as refused:
         write(log, "b")
     assert refused.value.message == "it can't be written: File too large"
-    assert refused.value.remedy == "Make room there, or give another audit.folder in the policy."
+    assert refused.value.remedy == "Make room there, or set another audit.folder in the policy."
     assert log.path.read_bytes() == before
     write(log, "c")
     assert [r["text"] for r in read(folder)] == ["a", "c"]
@@ -312,5 +312,5 @@ def test_what_is_lost_when_a_session_ends_is_said_on_stderr(log, capsys):
         audit.close()
     assert capsys.readouterr().err == (
         f"cellblock: 2 audit records lost: {path}: audit.folder: it can't be written: "
-        "File too large. Make room there, or give another audit.folder in the policy.\n"
+        "File too large. Make room there, or set another audit.folder in the policy.\n"
     )

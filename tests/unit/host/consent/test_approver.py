@@ -109,7 +109,7 @@ def test_what_can_not_be_kept_holds_for_the_session_and_is_said(desk, tmp_path):
     desk.calls("b", number=2)
     assert len(desk.ran) == 2
     (told,) = desk.told
-    assert told.startswith("that holds for this session, and can't be kept for always: ")
+    assert told.startswith("your answer holds for this session, and can't be saved for always: ")
     assert "can't be written: File exists" in told
 
 
@@ -209,7 +209,7 @@ def test_who_forgot_the_code_is_asked_once_more_with_another(desk):
     desk.calls("a")
     first = code_in(desk.user.text)
     desk.user.types("once")
-    assert "┃ That was not taken: it takes the code" in desk.user.text
+    assert "┃ That was not taken: type the code" in desk.user.text
     assert code_in(desk.user.text) != first or len(desk.user.questions) == 2
     desk.user.says("once")
     assert len(desk.ran) == 1

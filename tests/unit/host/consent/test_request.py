@@ -44,7 +44,7 @@ IMPORT = """\
 ┃ Answer: """
 START = """\
 ┃ cellblock asks: may this kernel start with mode unsafe?
-┃   what cells say is not checked; what their process may do is bounded as ever
+┃   the source of cells is not checked; their process is limited as before
 ┃ session  all that it runs, until this kernel ends
 ┃ always   that, and in later kernels too: policy mine as it is now,
 ┃          /home/ada/lab

@@ -23,7 +23,7 @@ def test_what_others_approve_while_somebody_is_asked_is_neither_lost_nor_written
     assert names(desk) == ["b.ipynb", "a.ipynb"]
     asked = reviewed(desk, cells={1: "z = 3"})
     desk.approve("y = 2")
-    with pytest.raises(AdmissionError, match="approved otherwise while you were asked"):
+    with pytest.raises(AdmissionError, match="was changed while you were asked"):
         review.approve(desk.place, desk.policy, asked)
     assert [cell.source for cell in desk.place.read().notebook("a.ipynb").cells] == ["y = 2"]
 

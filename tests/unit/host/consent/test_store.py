@@ -318,12 +318,12 @@ def test_a_manifest_or_key_that_is_no_plain_file_admits_nothing(desk, change):
 
 
 def test_without_a_key_or_without_a_manifest_nothing_runs(desk):
-    assert refused(desk) == "there is no key, so that nothing can have been approved"
+    assert refused(desk) == "there is no key, so nothing can have been approved"
     desk.approve(CELL)
     desk.place.file.unlink()
     assert refused(desk) == f"no notebook in {desk.project} was approved"
     desk.place.key.unlink()
-    assert refused(desk) == "there is no key, so that nothing can have been approved"
+    assert refused(desk) == "there is no key, so nothing can have been approved"
 
 
 def test_a_key_that_others_can_read_or_write_itself_or_its_folder_is_none(desk):
@@ -358,7 +358,7 @@ def test_a_key_of_another_users_is_none(desk):
 def test_a_file_that_holds_no_key_is_none(desk, content):
     desk.approve(CELL)
     desk.place.key.write_bytes(content)
-    assert refused(desk) == "it holds no key: 32 bytes in hexadecimal"
+    assert refused(desk) == "it does not hold a key (32 bytes in hexadecimal)"
 
 
 def test_a_manifest_that_can_not_be_written_leaves_the_old_one_whole(desk, monkeypatch):

@@ -107,7 +107,7 @@ def test_a_template_that_is_none_is_told_when_it_is_read(folder, source, said):
     [
         ("[]", "not a JSON schema: no object"),
         ('{"type": "objekt"}', "not a JSON schema of draft 2020-12: $.type"),
-        ('{"type": "object", "type": "array"}', "line 1: the key 'type' stands in one object"),
+        ('{"type": "object", "type": "array"}', "line 1: one object has the key 'type' twice"),
         ('{"$ref": "http://127.0.0.1:1/x"}', "$ref leads out of the schema"),
         ('{"$ref": "file:///etc/passwd"}', "$ref leads out of the schema"),
         ('{"items": {"$dynamicRef": "x.json"}}', "$dynamicRef leads out of the schema"),

@@ -172,7 +172,7 @@ def test_in_a_terminal_what_a_running_session_changes_after_the_diff_is_not_kept
     (upper / "new").write_text("print('evil')")
     refused = commands.in_this_process(command)
     assert refused.returncode != 0
-    assert "it is not what was shown any more" in refused.stderr
+    assert "the files changed after they were shown" in refused.stderr
     assert names(project) == ["old"]
     (upper / "new").write_text("print('good')")
     assert commands.in_this_process(command).stdout == f"new      {project}/new\nkept 1\n"

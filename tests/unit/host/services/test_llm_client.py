@@ -15,7 +15,7 @@ from cellblock.host.services import llm_client as client
 from cellblock.policy.model import Llm
 from support.endpoint import KEY, Endpoint
 
-NO_COMPLETION = ("EndpointError", "the endpoint's answer is no completion", None)
+NO_COMPLETION = ("EndpointError", "the endpoint's answer is not a completion", None)
 TOO_LARGE = ("AnswerTooLarge", "the endpoint's answer is too large (tool_max_bytes)", None)
 
 
@@ -205,7 +205,7 @@ def test_a_redirect_is_not_followed(ask, server, where):
     port = server.base_url.split(":")[2].split("/")[0]
     for status in (301, 302, 307, 308):
         _, told, cost = ask.failure(f"redirect {status} {where.format(port=port)}")
-        assert told == f"the endpoint is elsewhere, which is not followed ({status})"
+        assert told == f"the endpoint redirects, which is not followed ({status})"
         assert cost == 0
     assert {one.path for one in server.asked} == {"/v1/chat/completions"}
 

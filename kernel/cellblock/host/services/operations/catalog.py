@@ -192,7 +192,7 @@ def _packages_folder(policy: Policy, section: Operations) -> str:
         Path(folder, "lib").mkdir(parents=True, mode=0o700, exist_ok=True)
     except OSError as exc:
         message = f"{folder} can't be made: {exc.strerror}"
-        remedy = "Have XDG_DATA_HOME name a folder that can be written to."
+        remedy = "Set XDG_DATA_HOME to a folder that you can write to."
         raise PolicyError(message, file=policy.name, key="ops.install", remedy=remedy) from None
     return folder
 

@@ -125,11 +125,11 @@ class Roots:
         whole = whole.replace("//", "/", 1) if whole.startswith("//") else whole
         roots = [root for root in self._roots if within(whole, root)]
         if not roots:
-            raise not_granted(f"{path}: it is beneath no root of [{self._operation}]")
+            raise not_granted(f"{path}: it is not beneath a root of [{self._operation}]")
         root = max(roots, key=len)
         rest = whole[len(root) :].lstrip("/")
         if of_file and (not rest or path.endswith("/")):
-            raise not_granted(f"{path}: it is no file beneath a root of [{self._operation}]")
+            raise not_granted(f"{path}: it is not a file beneath a root of [{self._operation}]")
         self._refuse_denied(f"{root}/{rest}" if rest else root, path)
         return root, rest
 
@@ -220,7 +220,8 @@ class Files:
         try:
             return data.decode("utf-8" if offset else "utf-8-sig")
         except UnicodeDecodeError as exc:
-            message = f"{path}: it is no UTF-8 text (byte {offset + exc.start:,}); pass binary=True"
+            where = f"byte {offset + exc.start:,}"
+            message = f"{path}: it is not UTF-8 text ({where}); pass binary=True"
             raise OperationError("UnicodeDecodeError", message) from None
 
     def write_file(self, path: str, data: str | bytes) -> int:

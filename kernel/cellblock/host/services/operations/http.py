@@ -277,14 +277,14 @@ def _http_errors_of(host: str) -> Iterator[None]:
     except httpcore.NetworkError as exc:
         raise OperationError("ConnectError", f"{host}: {_cause(exc)}") from None
     except (httpcore.ProtocolError, httpcore.UnsupportedProtocol):
-        raise OperationError("ProtocolError", f"{host}: its answer is no plain HTTP") from None
+        raise OperationError("ProtocolError", f"{host}: its answer is not plain HTTP") from None
 
 
 def _cause(error: BaseException | None) -> str:
     """Return the cause of an error, in words that reveal nothing of this machine."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
-            return f"its certificate does not hold: {error.verify_message}"
+            return f"its certificate is not valid: {error.verify_message}"
         if isinstance(error, ssl.SSLError):
             return f"no TLS: {error.reason or 'the connection was closed'}"
         if isinstance(error, OSError) and error.strerror and not isinstance(error, socket.gaierror):
@@ -310,7 +310,7 @@ def _headers(given: dict[str, str], paths: Collection[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in given.items():
         if not is_header(name, value):
-            raise OperationError("ValueError", f"{name[:50]!r} is no header, or its value is none")
+            raise OperationError("ValueError", f"{name[:50]!r} or its value is not valid")
         known = compared(name)
         if known in HOST_HEADERS:
             raise OperationError("ValueError", f"{name!r} is a header that the host writes")
@@ -337,7 +337,7 @@ def _decode_headers(raw: Sequence[tuple[bytes, bytes]], carried: Sequence[Key]) 
 async def _read_body(chunks: AsyncIterator[bytes], encoding: str, most: int) -> bytes:
     """Return a whole body. Raises OperationError beyond ``most`` bytes, and if it is compressed."""
     if encoding.strip().lower() not in ("", "identity"):
-        message = f"its body is packed as {encoding[:40]!r}, which nobody asked for"
+        message = f"its body is compressed as {encoding[:40]!r}, which was not asked for"
         raise OperationError("ProtocolError", message)
     body = bytearray()
     async for chunk in chunks:

@@ -311,7 +311,7 @@ def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
         own = ["--no-config", "--no-progress", "--link-mode", "copy", "--python", sys.executable]
         return [uv, "pip", "install", "--quiet", *own, *shared, requirement]
     if not operations.has_pip():
-        raise OperationError("InstallError", "neither uv nor pip is there any more")
+        raise OperationError("InstallError", "neither uv nor pip is installed any more")
     own = ["--isolated", "--no-input", "--no-compile", "--disable-pip-version-check", "--log", log]
     pip = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
     return [*pip, *own, *shared, requirement]
@@ -353,11 +353,11 @@ def _install_error(status: int, output: str, log: str) -> OperationError:
     if not refused_now and any(text in output for text in _UNREACHABLE):
         return OperationError("ConnectError", "its index can't be reached, or does not answer")
     if refused_now or _REFUSED_NOW.search(log):
-        return OperationError("ConnectError", "its index answers that it can't be had now")
+        return OperationError("ConnectError", "its index answers that it is not available now")
     if match := _LOCAL_ERRNO.search(output):
         return OperationError("OSError", f"this machine says: {os.strerror(int(match[1]))}")
     if status < 0 and status != -signal.SIGXFSZ:
-        return OperationError("OSError", "what installs it was killed")
+        return OperationError("OSError", "its installer was killed")
     return OperationError("InstallError", _last_error(output))
 
 
@@ -380,7 +380,7 @@ def _package(folder: Path) -> Package:
     # The store names a folder for both. The installer checked them, too, but may have read another
     # line of the metadata.
     if not is_normalized_name(name) or not _VERSION.fullmatch(version):
-        raise OperationError("InstallError", "it is no wheel: its name or version is none")
+        raise OperationError("InstallError", "it is not a wheel: its name or version is not valid")
     return Package(name, version, "", tuple(map(str, metadata.get_all("Requires-Dist", ()))))
 
 
@@ -412,7 +412,7 @@ class PackageStore:
                     if exc.errno not in {errno.EAGAIN, errno.EACCES}:
                         raise
                 if time.monotonic() > deadline:
-                    raise OperationError("TimeoutError", "another kernel installs for too long")
+                    raise OperationError("TimeoutError", "another kernel is still installing")
                 time.sleep(_POLL_SECONDS)
             yield
 

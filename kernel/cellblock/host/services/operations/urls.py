@@ -70,7 +70,7 @@ def parse_url(text: str) -> Url:
     """Return the parts of a URL. Raises OperationError."""
     found = _URL.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None or not _PLAIN.fullmatch(text) or _ESCAPES.search(text.encode()):
-        message = f"{text[:100]!r} is no plain address of http or https"
+        message = f"{text[:100]!r} is not a plain address of http or https"
         raise OperationError("ValueError", f"{message}: escape what is not ASCII, name no user")
     scheme = found["scheme"].lower()
     port = int(found["port"] or network.PORTS[scheme])
@@ -97,12 +97,12 @@ class HttpRules:
         Raises OperationError if the policy does not grant the request.
         """
         if method not in self._methods:
-            message = f"{method[:20]!r} is none of its methods: {', '.join(self._methods)}"
+            message = f"{method[:20]!r} is not one of its methods: {', '.join(self._methods)}"
             raise not_granted(f"{message} ([ops.http] methods)")
         entries = [entry for entry in self._entries if entry.admits(*url.origin)]
         if not entries:
             who = f"{url.scheme}://{url.authority}"
-            raise not_granted(f"{who} is none of its hosts ([ops.http] hosts)")
+            raise not_granted(f"{who} is not one of its hosts ([ops.http] hosts)")
         self._check_path(url.path)
         return self._private and any(not entry.beneath for entry in entries)
 
@@ -110,13 +110,13 @@ class HttpRules:
         if "/" in self._paths:
             return
         if not _is_plain(path):
-            message = f"{path[:100]!r} may be read in more ways than one"
+            message = f"{path[:100]!r} can be read in more than one way"
             rule = "with [ops.http] paths, UTF-8, no escaped /, no .. and no //"
             raise not_granted(f"{message}: {rule}")
         for entry in self._paths:
             if path == entry or (entry.endswith("/") and path.startswith(entry)):
                 return
-        raise not_granted(f"{path[:100]!r} is beneath none of its paths ([ops.http] paths)")
+        raise not_granted(f"{path[:100]!r} is not beneath one of its paths ([ops.http] paths)")
 
 
 def _is_plain(path: str) -> bool:

@@ -98,14 +98,14 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
         if name in registered:
             raise InvalidToolError(entry, f"another tool is named {name}", "Rename one of them.")
         if not name.isidentifier():
-            message = f"{name} is no name that a cell can call"
+            message = f"{name} is not a name that a cell can call"
             remedy = _NAME_IT
             raise InvalidToolError(entry, message, remedy)
         if name in _RESERVED_NAMES or name.startswith("_"):
             message = f"{name} can't be the name of a tool: it means something else in a cell"
             raise InvalidToolError(entry, message, "Rename the function.")
         if not callable(function):
-            raise InvalidToolError(entry, "it is no function", "Name one.")
+            raise InvalidToolError(entry, "it is not a function", "Name one.")
         try:
             tool = _described(name, function)
             registered[name] = with_validation(tool, function)

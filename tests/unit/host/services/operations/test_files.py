@@ -105,7 +105,7 @@ def test_a_root_may_be_one_file(ground):
     assert read("../outside/secret.txt") == SECRET
     assert (
         refusal(read, "../outside")
-        == "NotGranted: ../outside: it is beneath no root of [ops.read_file]"
+        == "NotGranted: ../outside: it is not beneath a root of [ops.read_file]"
     )
 
 
@@ -115,7 +115,7 @@ def test_bytes_are_read_as_they_are_and_text_without_its_mark(ground):
     assert reader(ground)("data/u.txt", binary=True) == b"\xef\xbb\xbfa\r\n"
     (ground / "project/data/p.png").write_bytes(b"ab\x89PNG")
     assert refusal(reader(ground), "data/p.png") == (
-        "UnicodeDecodeError: data/p.png: it is no UTF-8 text (byte 2); pass binary=True"
+        "UnicodeDecodeError: data/p.png: it is not UTF-8 text (byte 2); pass binary=True"
     )
 
 
@@ -459,5 +459,5 @@ def test_home_is_the_users_own_as_in_the_policy(ground, monkeypatch):
     monkeypatch.setenv("HOME", str(ground / "project"))
     assert reader(ground)("~/data/a.csv") == "x,y\n1,2\n"
     for path in ("~/outside.txt", "~root/data/a.csv", "~"):
-        with pytest.raises(OperationError, match="it is beneath no root"):
+        with pytest.raises(OperationError, match="it is not beneath a root"):
             reader(ground)(path)

@@ -263,7 +263,9 @@ def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
         with monkeypatch.context() as patched:
             patched.setattr(index, "_say", say)
             said = refusal(made.install, "alpha-one")
-        assert said == "ConnectError: alpha-one: its index answers that it can't be had now", status
+        assert said == "ConnectError: alpha-one: its index answers that it is not available now", (
+            status
+        )
         assert packages.PackageStore(tmp_path / "shelf").failures() == []
     assert made.install("alpha-one")["installed"] == ["alpha-one 2.0"]
 
@@ -283,7 +285,7 @@ def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
             "OSError",
             "this machine says: Disk quota exceeded",
         ),
-        (-9, "", "OSError", "what installs it was killed"),
+        (-9, "", "OSError", "its installer was killed"),
         (-signal.SIGXFSZ, "", "InstallError", "it failed without a word"),
         (
             1,
@@ -304,7 +306,7 @@ def test_an_index_that_gives_nothing_now_is_tried_again_by_the_next_call(
                 "by ResponseError('too many 502 error responses'))"
             ),
             "ConnectError",
-            "its index answers that it can't be had now",
+            "its index answers that it is not available now",
         ),
     ],
 )
@@ -404,5 +406,5 @@ def test_what_a_wheel_says_of_itself_is_no_path(tmp_path, name, version):
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\n")
     assert refusal(packages._package, tmp_path) == (
-        "InstallError: it is no wheel: its name or version is none"
+        "InstallError: it is not a wheel: its name or version is not valid"
     )

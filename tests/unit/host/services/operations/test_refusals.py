@@ -20,28 +20,28 @@ def refusal(made, grants):
 
 
 REFUSED = [
-    (("read_file", "/etc/passwd"), {}, "/etc/passwd: it is beneath no root of [ops.read_file]"),
-    (("read_file",), {"path": "../x"}, "../x: it is beneath no root of [ops.read_file]"),
-    (("read_file", b"/etc/passwd"), {}, "/etc/passwd: it is beneath no root of [ops.read_file]"),
+    (("read_file", "/etc/passwd"), {}, "/etc/passwd: it is not beneath a root of [ops.read_file]"),
+    (("read_file",), {"path": "../x"}, "../x: it is not beneath a root of [ops.read_file]"),
+    (("read_file", b"/etc/passwd"), {}, "/etc/passwd: it is not beneath a root of [ops.read_file]"),
     (("read_file", "keys/id"), {}, "keys/id: it is never read or written (read_deny_paths)"),
-    (("write_file", ".", "x"), {}, ".: it is no file beneath a root of [ops.write_file]"),
-    (("write_file", "b/", "x"), {}, "b/: it is no file beneath a root of [ops.write_file]"),
-    (("write_file", "/b", "x"), {}, "/b: it is beneath no root of [ops.write_file]"),
-    (("list_dir", ".."), {}, "..: it is beneath no root of [ops.list_dir]"),
+    (("write_file", ".", "x"), {}, ".: it is not a file beneath a root of [ops.write_file]"),
+    (("write_file", "b/", "x"), {}, "b/: it is not a file beneath a root of [ops.write_file]"),
+    (("write_file", "/b", "x"), {}, "/b: it is not beneath a root of [ops.write_file]"),
+    (("list_dir", ".."), {}, "..: it is not beneath a root of [ops.list_dir]"),
     (
         ("http", "http://a.example/v1/"),
         {},
-        "http://a.example is none of its hosts ([ops.http] hosts)",
+        "http://a.example is not one of its hosts ([ops.http] hosts)",
     ),
     (
         ("http", "https://a.example/v1/"),
         {"method": "PUT"},
-        "'PUT' is none of its methods: GET, HEAD ([ops.http] methods)",
+        "'PUT' is not one of its methods: GET, HEAD ([ops.http] methods)",
     ),
     (
         ("http",),
         {"url": "https://a.example/"},
-        "'/' is beneath none of its paths ([ops.http] paths)",
+        "'/' is not beneath one of its paths ([ops.http] paths)",
     ),
     (
         ("http", "https://10.0.0.1/v1/"),
@@ -102,4 +102,4 @@ def test_what_is_no_call_of_an_operation_is_left_to_who_says_so(everything, argu
 def test_an_address_that_is_none_is_not_asked_about_either(everything):
     answer = refusal(call("http", "https://a@b/"), everything)
     assert answer.kind == "ValueError"
-    assert answer.message.startswith("'https://a@b/' is no plain address")
+    assert answer.message.startswith("'https://a@b/' is not a plain address")

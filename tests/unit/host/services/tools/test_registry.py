@@ -50,7 +50,7 @@ def test_a_function_is_told_as_it_is_written():
         ("operator:add", "another tool is named add"),
         ("no_such_module:f", "no_such_module can't be imported: ModuleNotFoundError"),
         ("builtins:open", "open can't be the name of a tool"),
-        ("operators_tools:SECRET", "it is no function"),
+        ("operators_tools:SECRET", "it is not a function"),
         ("operators_tools:dataclasses.dataclass.__call__", "can't be the name of a tool"),
         ("operators_tools:os.DirEntry", "its signature can't be used"),
     ],
