@@ -865,7 +865,7 @@ def test_a_variant_that_ends_when_it_is_picked_costs_nothing(unsafe):
 
 
 def test_what_a_variant_narrowed_is_not_wide_again(unsafe):
-    with pytest.raises(GuestError, match="narrows its policy"):
+    with pytest.raises(GuestError, match="narrowed its policy"):
         unsafe.try_variants(["%policy narrow timeout=5"], lambda _: 0)
     assert unsafe.policy.timeout == 60
     assert said(unsafe, "1") == "1"

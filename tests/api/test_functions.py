@@ -189,9 +189,9 @@ def test_what_is_no_tool_is_refused_before_anything_runs():
         ([3], "tools: int can't be the name of a tool"),
         ({"print": add}, "tools: print can't be the name of a tool: it means something else"),
         ({"inputs": add}, "inputs can't be the name of a tool"),
-        ([lambda x: x], """<lambda> is no name that a cell can call (got '<lambda>')"""),
+        ([lambda x: x], """<lambda> is not a name that a cell can call (got '<lambda>')"""),
         ([lambda x: x], """Give it one: def, or in a program tools={"name": …}."""),
-        ({"x": 3}, "tools: it is no function (got 'x')"),
+        ({"x": 3}, "tools: it is not a function (got 'x')"),
         ([add, add], "tools: another tool is named add (got 'add')"),
     ):
         with pytest.raises(PolicyError) as error:

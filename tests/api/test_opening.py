@@ -136,9 +136,9 @@ def test_an_async_one_that_is_not_open_says_so():
 
 
 def test_what_is_no_source_or_no_time_is_the_callers_mistake(sandbox):
-    with pytest.raises(TypeError, match="code is a str, not bytes"):
+    with pytest.raises(TypeError, match="code must be a str, not bytes"):
         sandbox.execute(b"1")
-    with pytest.raises(ValueError, match="timeout is a number of seconds above 0"):
+    with pytest.raises(ValueError, match="timeout must be a number of seconds above 0"):
         sandbox.execute("1", timeout=0)
 
 

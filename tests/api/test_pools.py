@@ -166,7 +166,7 @@ def test_cells_run_in_a_folder_that_is_named_if_they_may_read_it(home):
     with SandboxPool(policy, project=home / "project", allow_unsafe=True) as pool:
         with pool.sandbox(cwd="inner") as s:
             assert s.execute("open('a.txt').read()").result == "'here'"
-        with pytest.raises(PolicyError, match="no folder that cells can read"):
+        with pytest.raises(PolicyError, match="not a folder that cells can read"):
             pool.sandbox(cwd="/etc").open()
 
 

@@ -108,18 +108,20 @@ def test_what_is_not_what_was_signed_does_not_hold(result, run):
     envelope = json.loads(result.receipt)
     payload = payload_of(result.receipt)
     changed = base64.b64encode(payload.replace(b'"status":"ok"', b'"status":"no"', 1)).decode()
-    again = "Get it again from who made it.\n"
-    changed_text = "cellblock: r.json: it is not what was signed: the signature does not hold. "
+    again = "Get the receipt again from whoever made it.\n"
+    changed_text = (
+        "cellblock: r.json: it was changed after it was signed: the signature does not match. "
+    )
     assert run(json.dumps(envelope | {"payload": changed})) == (1, changed_text + again)
     other_type = json.dumps(envelope | {"payloadType": "text/plain"})
-    said = "cellblock: r.json: it is signed as something else than application/vnd.in-toto+json. "
+    said = "cellblock: r.json: it is signed as another type than application/vnd.in-toto+json. "
     assert run(other_type) == (1, said + again)
     # The type counts to what is signed: nothing that was signed as another can be passed off.
     assert run(resigned(payload, signed_kind="text/plain"))[0] == 1
     for length in (0, 1, len(result.receipt) // 2, len(result.receipt) - 1):
         status, said = run(result.receipt[:length])
         assert status == 1
-        assert said.startswith("cellblock: r.json: it is no receipt, or not whole: ")
+        assert said.startswith("cellblock: r.json: it is not a whole receipt: ")
     for nothing in (
         b"\xff",
         b"[" * 100_000,
@@ -139,8 +141,8 @@ def test_another_hosts_receipt_holds_by_its_key_alone(result, run, tmp_path):
     assert (status, said) == (
         1,
         (
-            f"cellblock: r.json: it is not signed by the key {receipts.key_id(other)}. Get the key "
-            "of the host that ran it from whom you trust to know it: --key.\n"
+            f"cellblock: r.json: it is not signed by the key {receipts.key_id(other)}. Get the "
+            "host's public key from somebody you trust, and name it: --key FILE.\n"
         ),
     )
     (tmp_path / "own.pem").write_bytes(receipts.public_pem(own()))
@@ -162,7 +164,7 @@ def test_a_statement_of_another_type_is_no_receipt_though_the_key_signed_it(resu
     payload = json.dumps(json.loads(payload_of(result.receipt)) | change).encode()
     status, said = run(resigned(payload))
     assert status == 1
-    assert "that key signed it, and it is no statement of this type" in said
+    assert "that key signed it, but it is not a statement of this type" in said
 
 
 def test_an_output_that_was_replaced_is_not_what_the_receipt_is_for(result, run, tmp_path):
@@ -172,7 +174,7 @@ def test_an_output_that_was_replaced_is_not_what_the_receipt_is_for(result, run,
     (tmp_path / "said").write_text("ho\n")
     assert run(result.receipt, "--file", "said") == (
         1,
-        "cellblock: said: it is nothing that this receipt is for. Don't rely on it.\n",
+        "cellblock: said: the receipt is not for this file. Don't rely on it.\n",
     )
     other = dataclasses.replace(result.outputs[0], content={"name": "stdout", "text": "ho\n"})
     replaced = receipts.outputs_digest((other, *result.outputs[1:]))
@@ -373,11 +375,12 @@ def test_a_key_that_is_not_the_users_alone_signs_nothing(result, key_file, tmp_p
     assert str(raised.value) == {
         "readable by others": f"{key_file}: others can read or write it (mode 0644). "
         f"chmod go-rwx {key_file}",
-        "a link": f"{key_file}: the key is a link. Remove it: another is made, and signs what comes.",
+        "a link": f"{key_file}: the key is a link. Remove it: the next receipt is then signed with a "
+        "new key.",
     }.get(
         spoilt,
-        f"{key_file}: it holds no key: 32 bytes in hexadecimal. Remove it: another is made, and "
-        "signs what comes.",
+        f"{key_file}: it does not hold a key (32 bytes in hexadecimal). Remove it: the next receipt "
+        "is then signed with a new key.",
     )
 
 

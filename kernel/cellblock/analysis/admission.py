@@ -181,7 +181,7 @@ def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, by: str) -
     if template is None:
         why = "" if call.said else "The name of the template is missing"
         known = sorted(admitted.templates)[:12]
-        remedy = f"Shipped are: {', '.join(known)}." if known else "No template is shipped at all."
+        remedy = f"Templates: {', '.join(known)}." if known else "This policy has no templates."
         return Ruling((_at_name(raw, call, "template-not-found", why=why, remedy=remedy),))
     try:
         state = read_state(call.body)

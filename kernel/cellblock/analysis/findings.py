@@ -80,7 +80,7 @@ _TABLE = (
         "cell-not-approved",
         "A cell that nobody approved",
         "This text is not among the cells that were approved",
-        "Have it approved: cellblock approve NOTEBOOK. Until then run a cell that is.",
+        "Have it approved: cellblock approve NOTEBOOK. Until then, run approved cells only.",
     ),
     Rule(
         "import-not-allowed",
@@ -115,18 +115,18 @@ _TABLE = (
     Rule(
         "node-not-allowed",
         "Syntax that cellblock does not know",
-        "is syntax that this version of cellblock does not know, so nobody has judged it",
+        "is syntax that this version of cellblock does not know, so nobody has checked it",
         "Write it in older syntax, or update cellblock.",
     ),
     Rule(
         "not-a-template",
-        "A cell that is no template",
+        "A cell that is not a template",
         "This policy runs shipped templates only, and this cell names none",
         "Begin the cell with %%template NAME, and give its state as JSON. %template lists them.",
     ),
     Rule(
         "operation-not-allowed",
-        "An operation on the machine, met at run time",
+        "An operation on the machine, refused at run time",
         "is refused by this policy",
         "Work on the cell's own values, or ask the host for an operation.",
     ),
@@ -163,19 +163,19 @@ _TABLE = (
     Rule(
         "template-definitions",
         "A template that does more than define",
-        "runs when the template is loaded, not when it is asked for",
+        "runs when the template is loaded, not when a cell asks for it",
         "Put it into a function that run(state) calls.",
     ),
     Rule(
         "template-not-found",
         "A template that is not shipped",
         "No template of this name is shipped",
-        "%template lists those that are.",
+        "%template lists the templates.",
     ),
     Rule(
         "template-state",
-        "A state that the template does not take",
-        "This is not a state that the template takes",
+        "A state that does not fit the template",
+        "The state does not fit the template",
         "%template NAME shows the schema that a state has to fit.",
     ),
 )

@@ -249,7 +249,7 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
         _refuse_argument_of_policy(node, said, report)
     elif name == "config":
         if not CONFIG.fullmatch(line):
-            why, remedy = "may set what runs, and is none of the traits that cells may set", _TRAITS
+            why, remedy = "may set what runs, and is not a setting that cells may change", _TRAITS
             report.add("argument-not-allowed", node, f"{mark}{name} {line}", why=why, remedy=remedy)
     elif _EXPANDED.search(line) and not of_name(name).code_line:
         report.add("argument-not-allowed", node, f"{mark}{name} {line}")
@@ -285,11 +285,11 @@ def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Repor
         return
     if mark + name == _TEMPLATE and name in report.rules.magics:
         why = "names a template, and is not the cell's first line"
-        first = "Let the cell begin with it: a template runs by itself."
+        first = "Put it on the first line of a cell: a template runs alone."
         report.add("magic-not-allowed", node, _TEMPLATE, why=why, remedy=first)
         return
     if name not in MAGICS:
-        why, known = "is no magic of IPython's or of cellblock's", "%lsmagic lists the magics."
+        why, known = "is not a magic of IPython or cellblock", "%lsmagic lists the magics."
         report.commands.append(("magic-not-allowed", node, mark + name, why, known))
         return
     if of_name(name).outside:
@@ -312,8 +312,8 @@ def _instead(command: str, report: Report) -> Remedy | None:
 
 def _refuse_argument_of_policy(node: ast.Call, argument: str, report: Report) -> None:
     """Refuse an argument of ``%policy``: the host narrows, for cells that do nothing else."""
-    why = "%policy takes nothing: it shows the policy"
-    remedy = "Write %policy; or %policy narrow timeout=10, in a cell of its own."
+    why = "%policy takes no argument: it shows the policy"
+    remedy = "Write %policy alone; or %policy narrow timeout=10, in a cell of its own."
     if argument.split(maxsplit=1)[0] == NARROWS:
         why = "the policy is narrowed before a cell runs, so %policy narrow stands alone"
         remedy = "Put %policy narrow into a cell of its own, with nothing else in it."
@@ -339,7 +339,7 @@ def _check_lookup(node: ast.Call, line: str, report: Report) -> None:
 def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
     """Judge the code in a line magic's argument, which may begin with options."""
     if name == "prun" and _FILE_OPTIONS.search(line):
-        report.add("argument-not-allowed", node, line, why="writes files, by -D and -T")
+        report.add("argument-not-allowed", node, line, why="writes files, with -D and -T")
         return
     shift = report.shift + node.lineno - 1
     parsed = False

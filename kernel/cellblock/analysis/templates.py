@@ -94,11 +94,11 @@ def entry(source: str) -> tuple[Finding, ...]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == ENTRY
     ]
     if not starts:
-        why = "is missing: a template is started by a function of that name at its top level"
+        why = "is missing: a template needs a function of that name at its top level"
         report.add_at("template-definitions", (1, 0, 1), f"{ENTRY}(state)", why=why)
     for node in starts:
         if not _takes_one(node.args):
-            why = "has to take one argument, the state, by its place"
+            why = "must take one positional argument, the state"
             report.add("template-definitions", node, ENTRY, why=why)
     return tuple(report.findings)
 
@@ -153,7 +153,7 @@ def read_state(text: str) -> Any:
     if not text.strip(" \t\r\n"):
         return {}
     if len(text) > MAX_CHARACTERS:
-        raise StateError(f"it has {len(text):,} characters; {MAX_CHARACTERS:,} are read")
+        raise StateError(f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
     _check_shape(text)
     try:
         text.encode()
@@ -197,7 +197,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise StateError(f"the key {twice[:60]!r} stands in one object twice")
+        raise StateError(f"one object has the key {twice[:60]!r} twice")
     return made
 
 
@@ -208,7 +208,7 @@ def _no_number(name: str) -> NoReturn:
 def _float(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise StateError(f"{digits[:_MAX_DIGITS]} is larger than any number here")
+        raise StateError(f"{digits[:_MAX_DIGITS]} is too large for a number")
     return value
 
 
@@ -409,7 +409,7 @@ class _Judge:
         origins = set(map(self._origin, node.bases))
         for base in node.bases:
             if self._origin(base) not in BASES:
-                self._refuse(base, "is no base class that a template may have")
+                self._refuse(base, "is not a base class that a template may have")
         for keyword in node.keywords:
             if keyword.arg in {None, "metaclass"}:
                 self._refuse(keyword.value, "makes the class by code that may run this file's")

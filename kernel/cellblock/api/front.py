@@ -516,7 +516,7 @@ def approver_of(
     if the policy requires no approvals.
     """
     if policy.approvals == "never":
-        what = "approve= would never be called: the policy has nobody asked"
+        what = "approve= would never be called: this policy asks nobody"
         remedy = 'Leave approve= out, or choose a policy with approvals = "prompt".'
         raise policy.error(what, "approvals", policy.approvals, remedy)
     grants = Grants(GrantContext(scope="", policy=policy.name, digest=""), None)

@@ -247,7 +247,7 @@ def _call(call: ToolCall) -> Call:
 
 _SEED_BYTES: Final = 32
 _MOST_KEY_FILE: Final = 4096
-_REMOVE: Final = "Remove it: another is made, and signs what comes."
+_REMOVE: Final = "Remove it: the next receipt is then signed with a new key."
 
 
 def key_file() -> Path:
@@ -273,13 +273,13 @@ def own_key(*, make: bool = True) -> Ed25519PrivateKey:
         seed = bytes.fromhex(content.decode("ascii"))
         return Ed25519PrivateKey.from_private_bytes(seed)
     except FileNotFoundError:
-        why = "there is no key of yours here. Name that of the host that signed: --key FILE."
+        why = "you have no key here. Name the public key of the host that signed: --key FILE."
     except AdmissionError as error:
         raise ReceiptError(str(error)) from None
     except OSError as error:
         why = f"the key can't be made: {error.strerror or error}. Make the folder yours alone."
     except ValueError:
-        why = f"it holds no key: {_SEED_BYTES} bytes in hexadecimal. {_REMOVE}"
+        why = f"it does not hold a key ({_SEED_BYTES} bytes in hexadecimal). {_REMOVE}"
     raise ReceiptError(f"{path}: {why}")
 
 
@@ -302,12 +302,12 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     except AdmissionError as error:
         raise ReceiptError(str(error)) from None
     except FileNotFoundError:
-        raise ReceiptError(f"{path}: there is no such file. Name that of a key.") from None
+        raise ReceiptError(f"{path}: there is no such file. Name a public key's.") from None
     except ValueError:
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        what = "it holds no public key of ed25519 in PEM"
-        raise ReceiptError(f"{path}: {what}. Its owner gets it by: cellblock receipt key")
+        what = "it does not hold an ed25519 public key in PEM"
+        raise ReceiptError(f"{path}: {what}. The owner of the key prints it: cellblock receipt key")
     return key
 
 
@@ -318,7 +318,7 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 MOST_BYTES: Final = 4 << 20
 #: Signatures of a receipt that are tried.
 _MOST_SIGNATURES: Final = 8
-_AGAIN: Final = "Get it again from who made it."
+_AGAIN: Final = "Get the receipt again from whoever made it."
 
 
 class _Signature(msgspec.Struct, frozen=True):
@@ -442,22 +442,23 @@ def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement | RunStatem
             for signature in envelope.signatures[:_MOST_SIGNATURES]
         ]
     except (msgspec.MsgspecError, RecursionError, UnicodeError, binascii.Error) as error:
-        raise ReceiptError(f"it is no receipt, or not whole: {error}. {_AGAIN}") from None
+        raise ReceiptError(f"it is not a whole receipt: {error}. {_AGAIN}") from None
     if envelope.payload_type != PAYLOAD_TYPE:
-        raise ReceiptError(f"it is signed as something else than {PAYLOAD_TYPE}. {_AGAIN}")
+        raise ReceiptError(f"it is signed as another type than {PAYLOAD_TYPE}. {_AGAIN}")
     if not any(_holds(key, signature, payload) for signature, _ in signatures):
         name = key_id(key)
         if all(signer != name for _, signer in signatures):
-            remedy = "Get the key of the host that ran it from whom you trust to know it: --key."
+            remedy = "Get the host's public key from somebody you trust, and name it: --key FILE."
             raise ReceiptError(f"it is not signed by the key {name}. {remedy}")
-        raise ReceiptError(f"it is not what was signed: the signature does not hold. {_AGAIN}")
+        what = "it was changed after it was signed: the signature does not match"
+        raise ReceiptError(f"{what}. {_AGAIN}")
     try:
         kind = msgspec.json.decode(payload, type=_Kind).predicate_type
         if kind == RUN_TYPE:
             return msgspec.json.decode(payload, type=RunStatement)
         return msgspec.json.decode(payload, type=Statement)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        what = "that key signed it, and it is no statement of this type"
+        what = "that key signed it, but it is not a statement of this type"
         raise ReceiptError(f"{what}: {error}. Verify it with the version that made it.") from None
 
 

@@ -483,7 +483,7 @@ _MOST_BYTES_AT_ONCE: Final = 4 << 20
 _UNSETTABLE: Final = "can't be set: name a variable, without _ in front"
 NOT_OPEN: Final = (
     "the sandbox is not open: use `with Sandbox(…) as s:` (`async with` for an AsyncSandbox), or "
-    "call its open() first, and its close() in the end"
+    "call its open() first, and its close() at the end"
 )
 _WAITING: Final = "a cell of this sandbox waits for the callback that wants to run one"
 OVERFULL: Final = (
@@ -650,7 +650,7 @@ class AsyncSandbox:
         """
         cwd = None if self._cwd is None else self.pool.readable_folder(self._cwd)
         if self._cwd is not None and cwd is None:
-            what = "no folder that cells can read"
+            what = "not a folder that cells can read"
             remedy = "Name one beneath a read root."
             if not self.pool.config.has_project:
                 remedy += " Without project= there is none in the project."
@@ -701,9 +701,9 @@ class AsyncSandbox:
         open, TypeError and ValueError for a wrong ``code`` or ``timeout``.
         """
         if not isinstance(code, str):
-            raise TypeError(f"code is a str, not {type(code).__name__}")
+            raise TypeError(f"code must be a str, not {type(code).__name__}")
         if timeout is not None and not timeout > 0:
-            raise ValueError("timeout is a number of seconds above 0")
+            raise ValueError("timeout must be a number of seconds above 0")
         async with self._turn():
             return await self._execute(code, timeout, on_output, may_ask=may_ask, cell=cell)
 
@@ -782,7 +782,7 @@ class AsyncSandbox:
         GuestError, nothing has changed.
         """
         if fork.parent is not self or not fork._shares_folder:
-            raise GuestError("what is gone on from is a fork of this sandbox that shares its files")
+            raise GuestError("go_on_from() takes a fork of this sandbox that shares its files")
         async with self._turn(), fork._turn():
             await self._go_on_from(fork)
 
@@ -845,7 +845,7 @@ class AsyncSandbox:
         session = self.session_of()
         source = theirs.requests.supervisor
         if theirs.settings.policy != session.settings.policy:
-            raise GuestError("a variant that narrows its policy can't be gone on from")
+            raise GuestError("a sandbox can't go on from a variant that narrowed its policy")
         (copy,) = await self._copies(theirs, 1)
         # Done again when the copy serves (`on_forked`) or when it could not (`on_restart`).
         front.ready = asyncio.get_running_loop().create_future()
@@ -877,7 +877,7 @@ class AsyncSandbox:
             raise
         if len(copies) < count:
             snapshots.let_go(*copies)
-            why = snapshots.why_no_copy() or "memory or descriptors are short"
+            why = snapshots.why_no_copy() or "too little memory, or too few descriptors, are left"
             raise GuestError(f"the guest could not be copied: {why}")
         return copies
 
@@ -895,7 +895,7 @@ class AsyncSandbox:
         while root.parent is not None:
             root = root.parent
         if count < 1:
-            raise ValueError("there is nothing to fork: one or more")
+            raise ValueError("fork at least one")
         if _count_forks(root) + count > most:
             raise GuestError(f"max_branches allows {most} forks of a sandbox and of its forks")
         together = self.policy.forks_max_bytes
@@ -907,7 +907,7 @@ class AsyncSandbox:
             )
         locks = session.settings.prepare.plan.locks
         if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
-            raise GuestError("forks take Landlock, no container, and snapshots that are not off")
+            raise GuestError("forks need Landlock, no container, and snapshots that are not off")
         copies = await self._copies(session, count)
         outcomes = await asyncio.gather(
             *(
@@ -1286,7 +1286,7 @@ class AsyncSandbox:
             path = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "")
             name = Path(path).name if isinstance(path, str | os.PathLike) else ""
         if not name:
-            raise ValueError("upload takes a name, where the source has none")
+            raise ValueError("the source has no name: give upload() one with name=")
         most = self.policy.scratch_max_bytes
         async with self._turn():
             cells = self._cell_folder()

@@ -141,7 +141,7 @@ class SessionWriter:
         """Write the value of a variable. Return "", or the reason if the value is too large."""
         content = msgspec.msgpack.encode(value)
         if len(content) > min(MOST_VALUE, self._left):
-            return f"larger: a value has {MOST_VALUE:,} bytes at most, all {MOST_VALUES:,}"
+            return f"too large: a value may have {MOST_VALUE:,} bytes, all together {MOST_VALUES:,}"
         self._left -= len(content)
         self._archive.writestr(value_name(number), content)
         return ""
@@ -184,7 +184,8 @@ class SessionFile:
         status = os.fstat(opened)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
             os.close(opened)
-            raise ExchangeError(f"{path} is no regular file of up to {_MOST_BYTES:,} bytes")
+            what = f"is not a regular file, or has more than {_MOST_BYTES:,} bytes"
+            raise ExchangeError(f"{path} {what}")
         self._path = path
         self._size = status.st_size
         self._file = os.fdopen(opened, "rb")
@@ -267,4 +268,4 @@ def _refusing(name: str | Path) -> Iterator[None]:
         yield
     except Exception as exc:
         why = clean_line(str(exc), frames.LONGEST_WHY)
-        raise ExchangeError(f"{name} is no saved session, or not whole: {why}") from exc
+        raise ExchangeError(f"{name} is not a saved session, or a part is missing: {why}") from exc

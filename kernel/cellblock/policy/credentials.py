@@ -47,7 +47,7 @@ def source_parts(source: str) -> tuple[str, str]:
     kind, colon, place = source.partition(":")
     fits = {"env": place.isidentifier(), "file": bool(place) and "\0" not in place}
     if not colon or not fits.get(kind):
-        raise ValueError("it says not where a secret is")
+        raise ValueError("it does not say where a secret is")
     return kind, place
 
 

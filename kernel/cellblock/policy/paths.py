@@ -596,7 +596,7 @@ def _of_operation(entry: str, *, key: str, places: Places) -> str | None:
         raise places.error("there is no project", key, entry, "Name one: project=, --project.")
     if entry.startswith("{scratch}"):
         remedy = "Name a folder of yours: cells use {scratch} themselves."
-        raise places.error("cells have no need of the host there", key, entry, remedy)
+        raise places.error("cells can use that folder without the host", key, entry, remedy)
     return expand(entry, key=key, places=places, must_exist=True)
 
 

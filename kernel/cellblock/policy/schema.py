@@ -151,7 +151,7 @@ def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) ->
     """Return the PolicyError for an error of pydantic's."""
     if not detail["loc"]:  # the input is not valid JSON: a file's name in bytes has a surrogate
         what = "not text"
-        remedy = "Give the file and the folders it names names in UTF-8."
+        remedy = "Rename the file and the folders that it names, in UTF-8."
         return PolicyError(what, file=ascii(file), key="name", remedy=remedy)
     key, known = _refused_key_and_known(detail["loc"])
     if known is not None:
@@ -398,8 +398,8 @@ def _server_problems(policy: Policy, *, here: bool) -> Iterator[Problem]:
             remedy = "Cells see it: give lower-case letters, digits and _, a letter first."
             yield key, "not a name", name, remedy
         if bool(server.command) is bool(server.url):
-            remedy = "Give one of command, to start it, and url, where it is."
-            yield key, "it says nowhere, or twice, what to speak to", None, remedy
+            remedy = "Give command to start the server, or url if it runs already."
+            yield key, "it needs exactly one of command and url", None, remedy
         if not server.tools:
             remedy = 'Name some of its tools, or tools = ["*"].'
             yield f"{key}.tools", "none is named", [], remedy
@@ -543,7 +543,7 @@ def _source_problems(policy: Policy, key: str, source: str) -> Iterator[Problem]
         kind, place = source_parts(source)
     except ValueError:
         remedy = "Write env:NAME or file:PATH; the key itself stands nowhere in a policy."
-        yield key, "it says not where the key is", _MASK, remedy
+        yield key, "it does not say where the key is", _MASK, remedy
         return
     if kind == "env" and place in policy.env_var_access:
         yield key, "cells would be given the key", place, "Take it out of env_var_access."

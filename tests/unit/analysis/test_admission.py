@@ -218,7 +218,7 @@ def test_a_template_is_found_by_its_exact_name_only():
     for name in X:
         (found,) = findings(f"%%template {name}\n{{}}", templates())
         assert found.rule == "template-not-found", name
-        assert found.remedy == "Shipped are: draw.", name
+        assert found.remedy == "Templates: draw.", name
         assert findings("%%template draw\n{}", templates()) == (), name
 
 

@@ -76,7 +76,7 @@ WRONG = {
     ("ops.read_file.root", "no such key"): ["[ops.read_file]\nroot = []"],
     ("ops.read_file.roots", "it grants nothing"): ["[ops.read_file]"],
     ("ops.read_file.roots", "no such file or folder"): ['[ops.read_file]\nroots = ["gone"]'],
-    ("ops.read_file.roots", "cells have no need of the host there"): [
+    ("ops.read_file.roots", "cells can use that folder without the host"): [
         '[ops.read_file]\nroots = ["{scratch}"]'
     ],
     ("ops.read_file.max_bytes", "wrong value"): ["[ops.read_file]\nmax_bytes = 99_999_999"],
