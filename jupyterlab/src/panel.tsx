@@ -156,7 +156,7 @@ function Question(props: { question: IQuestion; send: Send }): JSX.Element {
         {visible(text)}
       </pre>
       {yours === false ? (
-        <Empty>It is answered where the cell was run.</Empty>
+        <Empty>Answer it in the page that ran the cell.</Empty>
       ) : (
         <div className="cb-Actions">
           {choices.map(choice => (
@@ -357,7 +357,7 @@ function Changes(props: { changes: IChanges; diffs: IKernelView['diffs']; send: 
   const keep = (paths: string[]) => send({ kind: 'keep', digest: changes.digest, paths });
   const drop = async (paths: string[]) => {
     const which = paths.length ? paths[0] : `all ${count(changes.files.length, 'file')}`;
-    const body = 'What cells wrote there is lost. Your own files stay as they are.';
+    const body = 'What cells wrote there will be lost. Your own files stay as they are.';
     if (await sure(`Drop ${visible(which)}?`, body, 'Drop')) {
       send({ kind: 'drop', paths });
     }
@@ -415,7 +415,7 @@ function Checkpoints({ view, send }: { view: IKernelView; send: Send }): JSX.Ele
           <Action label="Undo" about="the last step" onClick={() => send({ kind: 'undo' })} />
         </div>
       ) : (
-        <Empty>No step that can be undone yet.</Empty>
+        <Empty>There is no step to undo yet.</Empty>
       )}
       <ul className="cb-List">
         {named.map(point => (

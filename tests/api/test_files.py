@@ -235,7 +235,7 @@ def test_bytes_and_open_files_are_uploaded(tmp_path):
         }
         with pytest.raises(TypeError, match="open it with mode 'rb'"):
             s.upload(io.StringIO("text"), "e")
-        with pytest.raises(ValueError, match="takes a name"):
+        with pytest.raises(ValueError, match="the source has no name"):
             s.upload(b"bytes")
         assert len(s.files()) == 5
 
@@ -309,7 +309,7 @@ def test_folders_in_which_files_are_looked_for_are_opened_once_each(tmp_path, mo
 
 def test_a_pipe_is_not_waited_for_and_no_source(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with Sandbox("safe") as s, pytest.raises(ExchangeError, match="no regular file"):
+    with Sandbox("safe") as s, pytest.raises(ExchangeError, match="not a regular file"):
         s.upload(tmp_path / "pipe", "x")
 
 
@@ -443,9 +443,9 @@ def test_a_fork_reads_what_is_staged_and_has_a_folder_of_its_own(staging, projec
     assert fork.files("~") == (File(own, 1, changed=False),)
     assert fork.read(own) == b"x"
     for one, name in ((staging, own), (staging, f"~/{'/'.join(own.split('/')[-2:])}")):
-        with pytest.raises(ExchangeError, match="is no file of the sandbox"):
+        with pytest.raises(ExchangeError, match="is not a file of the sandbox"):
             one.read(name)
-    with pytest.raises(ExchangeError, match="is no file of the sandbox"):
+    with pytest.raises(ExchangeError, match="is not a file of the sandbox"):
         staging.files(str(Path(own).parent))
     (alike,) = staging.fork(1, shares_files=True)
     alike.write("shared", "3")
@@ -474,7 +474,7 @@ def test_where_cells_write_to_the_project_as_it_is_the_program_does_not(project)
         for name in ("x", "data/x", "data/old.csv"):
             with pytest.raises(ExchangeError, match=r"not staged\. .* as in ~/"):
                 s.upload(b"new", name)
-        with pytest.raises(ExchangeError, match="no file of cells"):
+        with pytest.raises(ExchangeError, match="not a file that cells have"):
             s.read(".env")
         s.execute("open('data/made', 'w').write('made')")
         assert s.read("data/made") == b"made"
@@ -548,6 +548,6 @@ def test_what_cells_may_not_read_by_now_the_program_does_not_read_as_a_file_of_t
     assert staging.execute("open('mine.csv').read()").error.type == "PermissionError"
     assert staging.read("data/old.csv") == b"old"
     for name in ("mine.csv", "made.csv"):
-        with pytest.raises(ExchangeError, match="is no file of cells"):
+        with pytest.raises(ExchangeError, match="is not a file that cells have"):
             staging.read(name)
     assert [one.name for one in staging.files()] == ["data/old.csv"]

@@ -59,7 +59,7 @@ def test_what_is_no_data_is_named_and_its_cells_run_again(sandbox, pool, tmp_pat
     assert session.kept == ("state", "unrelated")
     (missing,) = session.missing
     assert (missing.name, missing.type, missing.cells) == ("twice", "function", (1,))
-    assert "function is no data that crosses" in missing.why
+    assert "function can't be passed as data" in missing.why
     with pool.sandbox() as other:
         assert list(other.load(tmp_path / "s").to_run) == [1]
         assert other.execute("twice(1)").error.type == "NameError"
@@ -238,8 +238,8 @@ FILES = {
     "too many variables": (lambda path: write(path, [X] * 1_001, {}), "length <= 1000"),
     "deep": (deep, "recursion"),
     "a link": (link, "a link: name the file itself"),
-    "a folder": (lambda path: path.mkdir(), "no regular file"),
-    "a pipe": (os.mkfifo, "no regular file"),
+    "a folder": (lambda path: path.mkdir(), "not a regular file"),
+    "a pipe": (os.mkfifo, "not a regular file"),
 }
 
 

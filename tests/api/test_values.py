@@ -94,16 +94,16 @@ def test_what_was_set_is_not_held_by_the_program(sandbox):
 
 def test_what_can_not_be_got_or_set_says_why(data, sandbox):
     data.execute("class A: pass\na = A()")
-    for name, why in [("gone", "no such variable"), ("a", "A is no data that crosses")]:
+    for name, why in [("gone", "no such variable"), ("a", "A can't be passed as data")]:
         with pytest.raises(ExchangeError, match=f"{name}: .*{why}"):
             data.get(name)
     for name in ("_x", "a b", "if", ""):
         with pytest.raises(ExchangeError, match="can't be set: name a variable"):
             data.set(name, 1)
-    with pytest.raises(ExchangeError, match="x: object is no data that crosses"):
+    with pytest.raises(ExchangeError, match="x: object can't be passed as data"):
         data.set("x", object())
     data.execute("import pandas as pd\ncolumn = pd.Series([[1]])")
-    with pytest.raises(ExchangeError, match=r"column: .*column '0' of list.* does not cross"):
+    with pytest.raises(ExchangeError, match=r"column: .*column '0' of list.* can't be passed"):
         data.get("column")
     with pytest.raises(ExchangeError, match="import-not-allowed: pandas"):
         sandbox.set("x", pd.DataFrame({"x": [1]}))

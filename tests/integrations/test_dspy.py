@@ -48,7 +48,7 @@ def test_the_protocol_is_kept(interpreter):
         interpreter.execute("1 / 0")
     with pytest.raises(CodeExecutionError, match="import-not-allowed: subprocess"):
         interpreter.execute("import subprocess")
-    with pytest.raises(CodeInterpreterError, match="given: object is no data"):
+    with pytest.raises(CodeInterpreterError, match="given: object can't be passed"):
         interpreter.execute("1", {"given": object()})
 
 

@@ -228,7 +228,7 @@ print(said)
 def test_a_log_that_a_cell_has_filled_lets_nothing_more_run_and_stays_valid(start, world):
     kernel = start(argv=tool_kernels.argv(world, settings="audit.max_bytes = 65536"), world=world)
     _, published = kernel.run(FILL)
-    assert "it would not be on the audit log" in reading.stream(published, "stdout")
+    assert "it would not be in the audit log" in reading.stream(published, "stdout")
     reply, published = kernel.run("1")
     assert reply["ename"] == "AuditProblem"
     (card,) = reading.cards(published, "problem")

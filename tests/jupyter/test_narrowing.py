@@ -678,7 +678,7 @@ def test_a_notebook_that_is_none_is_told_once_and_narrows_nothing(start, world):
     kernel = start("safe", world=world, extra_env={"JPY_SESSION_NAME": str(path)})
     assert reading.notices(ran(kernel, "1")) == (
         "[cellblock does not know whether broken.ipynb narrows the policy: "
-        "it is no notebook in JSON]\n"
+        "it is not a notebook in JSON]\n"
     )
     assert reading.notices(ran(kernel, "1")) == ""
     assert "narrowed_from" not in in_force(kernel)

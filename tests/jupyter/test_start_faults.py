@@ -96,7 +96,7 @@ def test_no_null_device(world):
     mounted = ("unshare", "--mount", "--propagation", "private")
     said = last_words(world, (*mounted, *behind("mount -t tmpfs tmpfs /dev")))
     what = "/dev/null can't be opened: No such file or directory"
-    assert said == f"cellblock: {what}. Have the container or the machine mount /dev.\n"
+    assert said == f"cellblock: {what}. Mount /dev in the container or on the machine.\n"
 
 
 def test_a_umask_that_takes_the_owners_rights(world):

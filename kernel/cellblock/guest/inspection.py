@@ -540,7 +540,7 @@ def _key(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise LookUpRefused("a key that is no literal") from None
+        raise LookUpRefused("a key that is not a literal") from None
 
 
 #: Most variables that are listed, and most characters of a name, a type and a shape.

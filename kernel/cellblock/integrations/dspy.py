@@ -171,7 +171,7 @@ def _data(name: str, value: Any) -> Any:
         return _data(name, to_jsonable_python(value))
     except PydanticSerializationError:
         kind = type(value).__name__
-        raise CodeInterpreterError(f"{name}: {kind} is no data that crosses") from None
+        raise CodeInterpreterError(f"{name}: {kind} can't be passed as data") from None
 
 
 def _can_be_set(data: Any) -> bool:

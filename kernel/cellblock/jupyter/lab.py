@@ -210,7 +210,7 @@ class Lab:
                 request = read_request(data)
             except msgspec.ValidationError as error:
                 number = request_id[:100] if isinstance(request_id, str) else ""
-                self._done(comm, number, f"this is no request: {error}")
+                self._done(comm, number, f"this is not a request: {error}")
                 return False
             if isinstance(request, CellRequest):
                 return self._run(comm, request, message, done)

@@ -54,10 +54,14 @@ class CellblockProvisioner(LocalProvisioner):
     warm = Bool(
         default_value=True,
         config=True,
-        help="Have a kernel of each kernelspec wait, once one was started.",
+        help="Once a kernel was started, keep another of its kernelspec ready.",
     )
-    warm_after = Float(3.0, config=True, help="Seconds after a kernel's start until one waits.")
-    warm_seconds = Float(600.0, config=True, help="Seconds that a kernel waits before it ends.")
+    warm_after = Float(
+        3.0, config=True, help="Seconds after a kernel's start until another is started."
+    )
+    warm_seconds = Float(
+        600.0, config=True, help="Seconds that a ready kernel waits before it ends."
+    )
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Launch a kernel; then start another one some seconds later, which waits."""

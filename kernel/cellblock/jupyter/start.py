@@ -80,7 +80,7 @@ def _fill_standard_descriptors() -> None:
             os.set_inheritable(fd, True)
     except OSError as exc:
         problem = f"{os.devnull} can't be opened: {exc.strerror}"
-        raise StartError(f"{problem}. Have the container or the machine mount /dev.") from None
+        raise StartError(f"{problem}. Mount /dev in the container or on the machine.") from None
     os.close(fd)
 
 

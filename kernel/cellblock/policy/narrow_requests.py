@@ -388,7 +388,7 @@ def _read(file: Path) -> bytes:
     with closing(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as fd:
         content = read_regular(fd, MAX_NOTEBOOK_BYTES + 1)
     if content is None:
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     if len(content) > MAX_NOTEBOOK_BYTES:
         raise ValueError(f"it is larger than {MAX_NOTEBOOK_BYTES >> 20} MiB")
     return content
@@ -404,7 +404,7 @@ def _table(content: bytes, file: Path) -> Any:
         whole = msgspec.json.decode(content, type=pieces)
         metadata = msgspec.json.decode(whole["metadata"], type=pieces)
     except (msgspec.MsgspecError, LookupError, ValueError, RecursionError):
-        raise ValueError("it is no notebook in JSON") from None
+        raise ValueError("it is not a notebook in JSON") from None
     raw = bytes(metadata.get(NOTEBOOK_TABLE, b"null"))
     if len(raw) > MAX_TABLE_BYTES:
         raise _too_large(file)

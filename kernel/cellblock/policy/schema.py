@@ -353,7 +353,7 @@ def _port_problems(policy: Policy) -> Iterator[Problem]:
     for host in policy.port_hosts:
         if not _HOST_HEADER.fullmatch(host):
             remedy = "Write it as in a URL: hub.example.org, or 127.0.0.1:8888."
-            yield "port_hosts", "no host as a browser sends it", host, remedy
+            yield "port_hosts", "not a host as a browser sends it", host, remedy
 
 
 def _device_problems(policy: Policy) -> Iterator[Problem]:

@@ -98,7 +98,7 @@ def encode(value: Any, find: Find = import_module) -> messages.Value:
 
 def _array(array: Any, _find: Find) -> messages.Array:
     if not _DTYPE.fullmatch(dtype := array.dtype.str):
-        raise TypeError(f"an array of {array.dtype} does not cross: pass a list, or a DataFrame")
+        raise TypeError(f"an array of {array.dtype} can't be passed: pass a list, or a DataFrame")
     _check_size(array.nbytes)
     return messages.Array(dtype, array.shape, array.tobytes())
 
@@ -168,7 +168,7 @@ def _column(name: str, chunks: Any, pyarrow: Any) -> messages.Column:
     unit: Any = kind.unit if types.is_timestamp(kind) or types.is_duration(kind) else ""
     type_name = "timestamp" if types.is_timestamp(kind) else "duration" if unit else str(kind)
     if type_name not in _PLAIN and not unit:
-        raise TypeError(f"column {name!r} of {kind} does not cross: make it text or numbers")
+        raise TypeError(f"column {name!r} of {kind} can't be passed: make it text or numbers")
     return messages.Column(
         name=name,
         type=type_name,
@@ -189,7 +189,7 @@ def _whole(array: Any, pyarrow: Any) -> Any:
 
 def _check_size(size: int) -> None:
     if size > MOST:
-        raise _TooLargeError(f"it takes {size:,} bytes; {MOST >> 20} MiB may cross")
+        raise _TooLargeError(f"it takes {size:,} bytes; {MOST >> 20} MiB may be passed")
 
 
 _TABLES: Final[tuple[tuple[str, str, Callable[[Any, Find], messages.Frame]], ...]] = (
@@ -353,7 +353,7 @@ def table_frame(code: int, content: memoryview) -> messages.Frame:
     Raises ValueError, msgspec.DecodeError.
     """
     if code != _TABLE or len(content) > MOST:
-        raise ValueError("an extension is no data that crosses")
+        raise ValueError("an extension can't be passed as data")
     return _decode_table(content)
 
 

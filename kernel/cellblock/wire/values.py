@@ -59,7 +59,7 @@ _SIMPLER: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def _no_extension(_code: int, _data: memoryview) -> None:
-    raise ValueError("an extension is no data that crosses")
+    raise ValueError("an extension can't be passed as data")
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -80,7 +80,7 @@ def not_data(kind: type) -> TypeError:
     """Return the error for a value whose type does not cross. For a table it says what does."""
     names = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
     data = next((f": pass its {_DATA_OF[name]}" for name in names if name in _DATA_OF), "")
-    return TypeError(f"{kind.__name__} is no data that crosses{data}")
+    return TypeError(f"{kind.__name__} can't be passed as data{data}")
 
 
 def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
@@ -127,7 +127,7 @@ def _list(value: Any, other: Callable[[Any], Any] | None, depth: int) -> Any:
 def _dict(value: dict[Any, Any], other: Callable[[Any], Any] | None, depth: int) -> Any:
     if not _KEYS.issuperset(map(type, value)):
         kind = next(type(key) for key in value if type(key) is not str)
-        raise TypeError(f"a dict with keys of type {kind.__name__} does not cross: use str")
+        raise TypeError(f"a dict with keys of type {kind.__name__} can't be passed: use str")
     if _SCALARS.issuperset(map(type, value.values())):
         return value
     return {key: plain(item, other, depth + 1) for key, item in value.items()}
@@ -199,7 +199,7 @@ def encode(value: Any, most: int, field: str = "tool_max_bytes") -> msgspec.Raw:
     except UnicodeEncodeError:
         raise ValueError("a text holds surrogates, which stand for no characters") from None
     if len(encoded) > most:
-        raise ValueError(f"it takes {len(encoded):,} bytes; {most:,} may cross ({field})")
+        raise ValueError(f"it takes {len(encoded):,} bytes; {most:,} may be passed ({field})")
     try:
         check(encoded)
     except WireError as exc:

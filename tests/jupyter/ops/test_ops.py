@@ -222,10 +222,10 @@ WRONG = {
     "ops.read_file()": "TypeError: ops.read_file() missing a required argument: 'path'."
     " Call it as ops.read_file(path: str, *, binary: bool = False, offset: int = 0, size: int | None = None)"
     " -> str | bytes",
-    "ops.read_file(object())": "TypeError: ops.read_file(): argument 'path': object is no data that crosses",
+    "ops.read_file(object())": "TypeError: ops.read_file(): argument 'path': object can't be passed as data",
     "ops.read_file(7)": "ToolError: ops.read_file: ValidationError: path: Input should be a valid string",
     "ops.write_file('data/x', 'x' * 3_000_000)": "ValueError: ops.write_file(): the arguments: it takes 3,000,015 bytes; 2,065,536"
-    " may cross (max_bytes)",
+    " may be passed (max_bytes)",
     "ops.read_file('data/none')": "ToolError: ops.read_file: FileNotFoundError: data/none: No such file or directory",
 }
 

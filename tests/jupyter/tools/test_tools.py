@@ -64,16 +64,16 @@ def test_a_tool_is_called_and_waited_for_as_any_function(kernel):
 
 FAILS = {
     "add()": "TypeError: add() missing a required argument: 'a'. Call it as add(a: int, b: int = 1) -> int",
-    "echo(object())": "TypeError: echo(): argument 'value': object is no data that crosses",
-    "echo(value={1: 2})": "TypeError: echo(): argument 'value': a dict with keys of type int does not cross:"
+    "echo(object())": "TypeError: echo(): argument 'value': object can't be passed as data",
+    "echo(value={1: 2})": "TypeError: echo(): argument 'value': a dict with keys of type int can't be passed:"
     " use str",
     "add('x')": "ToolError: add: ValidationError: a: Input should be a valid integer, unable to parse"
     " string as an integer",
     "fail()": "ToolError: fail: LookupError: no such city",
     "fail('see /srv/operator/x.db, https://a.org/b/c')": "ToolError: fail: LookupError: see <path>, https://a.org/b/c",
     "missing()": "ToolError: missing: FileNotFoundError: No such file or directory",
-    "opaque()": "ToolError: opaque: TypeError: what it returned does not cross: TextIOWrapper is no"
-    " data that crosses",
+    "opaque()": "ToolError: opaque: TypeError: what it returned can't be passed: TextIOWrapper can't"
+    " be passed as data",
 }
 
 

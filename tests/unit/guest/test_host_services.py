@@ -283,7 +283,7 @@ def test_a_function_has_its_tools_signature_and_takes_numpys_numbers_as_pythons(
 
 
 def test_the_argument_that_does_not_cross_is_named():
-    with pytest.raises(TypeError, match=r"^tool\(\): argument 'a': object is no data"):
+    with pytest.raises(TypeError, match=r"^tool\(\): argument 'a': object can't be passed"):
         stub()(object())
     with pytest.raises(TypeError, match=r"^tool\(\): argument 'b': "):
         stub()(1, b={1: 2})

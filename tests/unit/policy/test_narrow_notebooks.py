@@ -117,7 +117,7 @@ def test_what_is_no_notebook_is_told_and_asks_for_nothing(base, file, content):
     policy, why = read(file, base)
     assert policy == base
     assert why == (
-        "does not know whether analysis.ipynb narrows the policy: it is no notebook in JSON"
+        "does not know whether analysis.ipynb narrows the policy: it is not a notebook in JSON"
     )
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_file_is_no_notebook_and_not_waited_for(base, file, make):
     make(file)
     policy, why = read(file, base)
     assert policy == base
-    assert why.endswith("it is no file")
+    assert why.endswith("it is not a file")
 
 
 def test_a_notebook_without_end_is_not_read(base, file, monkeypatch):

@@ -135,13 +135,13 @@ class Own(pd.DataFrame):
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (object(), "object is no data"),
-        (np.array([object()]), "does not cross"),
+        (object(), "object can't be passed"),
+        (np.array([object()]), "can't be passed"),
         (pa.table({"a": [[1]]}), "column 'a' of list"),
         (pd.DataFrame({"a": [1 + 2j]}), "complex"),
-        (np.zeros(arrays.MOST + 1, "i1"), "16 MiB may cross"),
-        ("x" * (arrays.MOST + 1), "may cross"),
-        (object.__new__(Own), "Own is no data"),
+        (np.zeros(arrays.MOST + 1, "i1"), "16 MiB may be passed"),
+        ("x" * (arrays.MOST + 1), "may be passed"),
+        (object.__new__(Own), "Own can't be passed"),
     ],
     ids=["object", "objects", "lists", "complex", "array", "text", "own class"],
 )
@@ -152,9 +152,11 @@ def test_what_does_not_cross_says_so(value, why):
 
 def test_what_is_too_large_tells_a_cell_to_take_less_and_a_program_to_write_a_file():
     table = pl.DataFrame({"a": ["x" * (arrays.MOST + 1)]})
-    with pytest.raises(ValueError, match=r"16 MiB may cross; write it to a file, and upload or"):
+    with pytest.raises(
+        ValueError, match=r"16 MiB may be passed; write it to a file, and upload or"
+    ):
         arrays.encode(table)
-    with pytest.raises(ValueError, match=r"may cross at once: take fewer rows or columns\Z"):
+    with pytest.raises(ValueError, match=r"may be passed at once: take fewer rows or columns\Z"):
         values.plain([table], arrays.data)
 
 

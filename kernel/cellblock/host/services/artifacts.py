@@ -267,7 +267,7 @@ class ArtifactCollector:
             raise NotCopied(f"the session has copied {MAX_PER_SESSION:,} already")
         mode = entry.status.st_mode
         if not stat.S_ISREG(mode):
-            raise NotCopied("it is a link" if stat.S_ISLNK(mode) else "it is no file")
+            raise NotCopied("it is a link" if stat.S_ISLNK(mode) else "it is not a file")
         try:
             source = os.open(entry.name, _SOURCE, dir_fd=entry.folder)
         except OSError as exc:
@@ -275,7 +275,7 @@ class ArtifactCollector:
         try:
             status = os.fstat(source)
             if not stat.S_ISREG(status.st_mode):
-                raise NotCopied("it is no regular file")
+                raise NotCopied("it is not a regular file")
             if status.st_nlink != 1:
                 raise NotCopied("it has another name (a hard link)")
             self._check_size(status.st_size, earlier)

@@ -137,7 +137,7 @@ class CellFolder:
         is_forks = root == self._scratch and parts and _FORK_FOLDER.fullmatch(parts[0])
         if is_forks or ".." in parts or not _is_name(name) or len(parts) > _MOST_PARTS:
             where = f"name one beneath {self.begins_in}, without .."
-            raise ExchangeError(f"{name!r} is no file of the sandbox: {where}")
+            raise ExchangeError(f"{name!r} is not a file of the sandbox: {where}")
         return self._placed(Place(root, parts))
 
     def _placed(self, place: Place) -> Place:
@@ -181,7 +181,11 @@ class CellFolder:
         since changes to those are only made by ``keep``.
         """
         if not any(within(place.path, root) for root in (self._own if to_write else self._roots)):
-            what = "can't be written to: it is not staged" if to_write else "is no file of cells"
+            what = (
+                "can't be written to: it is not staged"
+                if to_write
+                else "is not a file that cells have"
+            )
             own = "/".join(("~", *place.parts))
             raise ExchangeError(f"{place.path} {what}. The sandbox's own folder is ~, as in {own}")
         try:
@@ -379,7 +383,7 @@ def _parent(folder: int, place: Place, *, make: bool = False) -> Iterator[tuple[
     """
     try:
         if not place.parts:
-            raise ExchangeError(f"{place.root} is no file: name one in it")
+            raise ExchangeError(f"{place.root} is not a file: name one in it")
         *above, last = place.parts
         for part in above:
             with _errors("/".join(place.parts)):
@@ -451,7 +455,7 @@ def _is_file(found: os.stat_result) -> bool:
 
 def _check_regular(name: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise ExchangeError(f"{name} is no regular file: pack folders into one")
+        raise ExchangeError(f"{name} is not a regular file: pack folders into one")
 
 
 def _check_size(name: str, size: int, most: int | None, limit: str) -> None:

@@ -105,7 +105,7 @@ class Reasons:
         if found is None or not stat.S_ISREG(found.st_mode):
             return "it is not a regular file"
         if blocked or (before is not None and not stat.S_ISREG(before.st_mode)):
-            return "something that is no file is in its place"
+            return "something that is not a file is in its place"
         if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
             return UNREADABLE
         if why := why_secret(path):

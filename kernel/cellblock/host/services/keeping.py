@@ -428,7 +428,7 @@ def _check(change: Change, folder: int, name: str) -> os.stat_result | None:
     except FileNotFoundError:
         there = None
     if there is not None and not stat.S_ISREG(there.st_mode):
-        raise OSError(errno.EEXIST, "something that is no file is there")
+        raise OSError(errno.EEXIST, "something that is not a file is there")
     if state(there) != change.yours:
         raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
     return there

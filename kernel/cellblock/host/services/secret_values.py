@@ -39,7 +39,7 @@ def read_secret(source: str) -> str:
     if not secret:
         raise NoSecretError("its file is empty", "Put the key there.")
     if not (secret.isascii() and secret.isprintable()) or len(secret) > MAX_SECRET:
-        what = "the host's key can't be sent: it is no line of ASCII"
+        what = "the host's key can't be sent: it is not one line of ASCII"
         raise NoSecretError(what, "Put the key there, and nothing else.")
     return secret
 
@@ -60,6 +60,6 @@ def _from_file(path: str) -> str:
     except OSError as exc:
         raise NoSecretError(f"its file can't be read: {exc.strerror}", "Mend that.") from None
     if content is None:
-        raise NoSecretError("its file is no regular one", "Put the key in a file.")
+        raise NoSecretError("its file is not a regular file", "Put the key in a file.")
     # latin-1 decodes any bytes; read_secret refuses a text that is not ASCII.
     return content.decode("latin-1").strip()

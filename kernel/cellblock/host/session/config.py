@@ -430,7 +430,7 @@ def _staged(
         with contextlib.suppress(OSError):
             work.mkdir()
         own = [str(work)] if work.is_dir() and not work.is_symlink() else []
-    where = f"{', '.join(own)} alone" if own else f"no folder, for {work} is none, or a link"
+    where = f"{', '.join(own)} alone" if own else f"no folder: {work} is missing, or a link"
     notice = f"writes can't be staged here ({reason}): cells can write in {where}"
     roots = tuple(dict.fromkeys((*policy.filesystem_write_roots, *own)))
     if any(map(paths.is_pattern, policy.read_deny_paths)):

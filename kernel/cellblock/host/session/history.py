@@ -235,7 +235,7 @@ DEEPEST: Final = 64
 #: Characters of a value that an error shows.
 _SHOWN: Final = 60
 _SCALARS: Final = frozenset({type(None), bool, int, float, str})
-_TOO_LARGE_REMEDY: Final = "Have cells read large data from a file beneath a read root."
+_TOO_LARGE_REMEDY: Final = "Put large data in a file beneath a read root, and read it in a cell."
 
 
 def encode_inputs(values: Mapping[str, Any], *, source: str = "inputs") -> dict[str, str]:
@@ -295,7 +295,7 @@ def _read(path: str, written: Sequence[str]) -> bytes:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON's")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _check_json(value: Any, depth: int = 0) -> None:

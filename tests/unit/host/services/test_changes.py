@@ -287,7 +287,7 @@ def test_what_can_not_be_read_or_kept_holds_nothing_else_hostage(upper, project,
         assert why.pop(folder, None) in {None, "it can't be read"}  # root reads it
     assert why == {
         "folder/.env": "files of this name hold secrets",
-        "link": "something that is no file is in its place",
+        "link": "something that is not a file is in its place",
     }
     with pytest.raises(ChangesError, match="is not kept: files of this name hold secrets"):
         staged.chosen(["folder/.env"])
@@ -303,10 +303,10 @@ def test_a_file_in_place_of_a_folder_and_the_other_way_round_are_listed_whole(
     (upper / "old" / "in").write_text("x")
     found = {one.path: (one.kind, one.why_not) for one in staged.changes()}
     assert found == {
-        "folder": ("new", "something that is no file is in its place"),
+        "folder": ("new", "something that is not a file is in its place"),
         "folder/in": ("deleted", "a file is in the place of its folder"),
         "old": ("deleted", "a folder is in its place, of which nothing can be kept"),
-        "old/in": ("new", "something that is no file is in its place"),
+        "old/in": ("new", "something that is not a file is in its place"),
     }
     (upper / "good").write_text("x")
     assert [one.path for one in staged.chosen(overwrite=True)] == ["good"]

@@ -292,7 +292,7 @@ def test_a_key_that_is_not_there_or_can_not_be_sent_is_told_without_it(ask, monk
     assert said == ("NoKey", "the host's environment has no NO_SUCH_VARIABLE", 0)
     monkeypatch.setenv("THE_KEY", "sk-é\r\nX-Other: 1")
     said = ask.failure("x")
-    assert said == ("NoKey", "the host's key can't be sent: it is no line of ASCII", 0)
+    assert said == ("NoKey", "the host's key can't be sent: it is not one line of ASCII", 0)
 
 
 def test_nothing_but_the_policy_says_where_and_how_to_ask(ask, server, monkeypatch):

@@ -33,7 +33,7 @@ DEEP.append(DEEP)
         ({"": 1}, "inputs: not a name (got ''). Give a text of 1 to 200 printable characters."),
         ({"a\nb": 1}, "not a name (got 'a\\nb')"),
         ({1: 1}, "not a name (got 1)"),
-        ({"x": "x" * (5 << 20)}, "inputs: x: they take more than 4,194,304 bytes. Have cells read"),
+        ({"x": "x" * (5 << 20)}, "inputs: x: they take more than 4,194,304 bytes. Put large data"),
     ],
 )  # fmt: skip
 def test_what_is_no_data_is_refused_and_named(values, said):
@@ -47,7 +47,7 @@ def test_what_is_no_data_is_refused_and_named(values, said):
     [
         ("[1]", 'not an object. Write one: {"name": value}.'),
         ("{", "not JSON: Expecting property name"),
-        ('{"x": NaN}', "not JSON: NaN is no number of JSON's"),
+        ('{"x": NaN}', "not JSON: NaN is not a JSON number"),
         ("[" * 100_000, "not JSON: "),
         ('{"x": "' + "x" * (5 << 20) + '"}', "larger than 4,194,304 bytes"),
     ],

@@ -117,7 +117,7 @@ class Roots:
         for a path that is refused whatever links are in it.
         """
         if not path or "\0" in path or len(os.fsencode(path)) > _MAX_PATH:
-            raise not_granted(f"{path[:100]!r} is no path")
+            raise not_granted(f"{path[:100]!r} is not a path")
         # ``~`` is the user's home, as in the policy, and not the folder that cells have for it.
         is_home = path == "~" or path.startswith("~/")
         expanded = str(Path(path).expanduser()) if is_home else path

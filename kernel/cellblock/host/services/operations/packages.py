@@ -531,5 +531,5 @@ def _files(folder: Path) -> list[Path]:
         if stat.S_ISREG(mode):
             files.append(path)
         elif not stat.S_ISDIR(mode):
-            raise OperationError("InstallError", "it holds something that is no file")
+            raise OperationError("InstallError", "it holds something that is not a file")
     return files

@@ -524,4 +524,4 @@ def _refused(why: str) -> Answer:
     return Answer(kind="CallRefused", message=why)
 
 
-_UNLOGGED: Final = _refused("it would not be on the audit log")
+_UNLOGGED: Final = _refused("it would not be in the audit log")

@@ -503,7 +503,7 @@ def encode_result(value: Any, max_bytes: int) -> Answer:
     try:
         return Answer(bytes(values.encode(values.plain(value, _data), max_bytes)))
     except Exception as exc:  # a table's library may raise anything
-        message = without_paths(f"what it returned does not cross: {exc}")
+        message = without_paths(f"what it returned can't be passed: {exc}")
         return Answer(kind=type(exc).__name__, message=message)
 
 

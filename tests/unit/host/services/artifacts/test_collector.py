@@ -215,13 +215,13 @@ def test_pipes_sockets_and_devices_are_no_files_and_nothing_waits(place):
     os.mkfifo(place.scratch / "pipe")
     if os.getuid() == 0:
         os.mknod(place.scratch / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
-    assert set(place.why().values()) == {"it is no file"}
+    assert set(place.why().values()) == {"it is not a file"}
 
 
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda path, _: os.mkfifo(path), "it is no regular file"),
+        (lambda path, _: os.mkfifo(path), "it is not a regular file"),
         (Path.symlink_to, "it can't be read: Too many levels of symbolic links"),
     ],
 )

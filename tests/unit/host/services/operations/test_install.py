@@ -373,7 +373,9 @@ def test_what_holds_more_than_files_is_no_wheel(tmp_path, what):
         (tmp_path / "x").symlink_to("/etc/passwd")
     else:
         os.mkfifo(tmp_path / "x")
-    assert refusal(packages.content, tmp_path) == "InstallError: it holds something that is no file"
+    assert (
+        refusal(packages.content, tmp_path) == "InstallError: it holds something that is not a file"
+    )
 
 
 def test_packages_that_nothing_comes_to_are_swept(installer, tmp_path):

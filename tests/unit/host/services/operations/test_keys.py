@@ -353,15 +353,16 @@ WRONG = {
     "restart it.",
     " \n": "the host's environment has no API_KEY. Set API_KEY where the kernel is started, and "
     "restart it.",
-    "good\r\nX-Admin: yes": "the host's key can't be sent: it is no line of ASCII. Put the key "
+    "good\r\nX-Admin: yes": "the host's key can't be sent: it is not one line of ASCII. Put the key "
     "there, and nothing else.",
-    "good\nnext": "the host's key can't be sent: it is no line of ASCII. Put the key there, and "
+    "good\nnext": "the host's key can't be sent: it is not one line of ASCII. Put the key there, and "
     "nothing else.",
-    "schlüssel": "the host's key can't be sent: it is no line of ASCII. Put the key there, and "
+    "schlüssel": "the host's key can't be sent: it is not one line of ASCII. Put the key there, and "
     "nothing else.",
-    "a\x0bb": "the host's key can't be sent: it is no line of ASCII. Put the key there, and "
+    "a\x0bb": "the host's key can't be sent: it is not one line of ASCII. Put the key there, and "
     "nothing else.",
-    "k" * 8_193: "the host's key can't be sent: it is no line of ASCII. Put the key there, and "
+    "k"
+    * 8_193: "the host's key can't be sent: it is not one line of ASCII. Put the key there, and "
     "nothing else.",
 }
 
@@ -398,7 +399,7 @@ def test_a_file_that_is_none_is_not_waited_for(tmp_path):
         said[path.name] = refused.value.message
         assert str(path) not in refused.value.message
     assert said["missing"] == "its file can't be read: No such file or directory"
-    assert said["pipe"] == "its file is no regular one"
+    assert said["pipe"] == "its file is not a regular file"
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -398,12 +398,12 @@ def test_a_call_begins_only_where_what_comes_of_it_can_be_entered_also_one_that_
     harness.barred = "why"
     asked.proceed[-1]()
     assert harness.provider.calls == []
-    assert harness.sent[-1].message == "it would not be on the audit log"
+    assert harness.sent[-1].message == "it would not be in the audit log"
     harness = Harness()
     harness.barred = "why"
     assert not harness.call(1)
     assert harness.provider.calls == []
-    assert harness.sent[0].message == "it would not be on the audit log"
+    assert harness.sent[0].message == "it would not be in the audit log"
     harness.barred = None
     assert not harness.call(2)
     assert len(harness.provider.calls) == 1

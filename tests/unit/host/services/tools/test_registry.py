@@ -79,7 +79,7 @@ def test_a_value_is_made_data_or_refused():
     told = {"of": {"city": "Rome", "degrees": [20.5]}, "more": [1, [2]]}
     assert values.decode(answer.value) == told
     assert encode_result(object(), 1_000).kind == "TypeError"
-    assert encode_result(2**64, 1_000).message.startswith("what it returned does not cross")
+    assert encode_result(2**64, 1_000).message.startswith("what it returned can't be passed")
     assert "1,003 bytes" in encode_result("x" * 1_000, 1_000).message
 
 
@@ -89,7 +89,7 @@ class Own(pd.DataFrame):
 
 def test_of_a_table_that_does_not_cross_it_is_said_what_does():
     said = encode_result(Own({"a": [1, 2]}), 1_000).message
-    assert said.endswith("Own is no data that crosses: pass its to_dict('records')")
+    assert said.endswith("Own can't be passed as data: pass its to_dict('records')")
     nested = encode_result(pd.DataFrame({"a": [[1], [2]]}), 1_000).message
     assert "column 'a' of list" in nested
 
