@@ -42,7 +42,7 @@ def verify(
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--file", metavar="[NAME=]PATH", help="Must be a file of it; repeatable."),
+        typer.Option("--file", metavar="[NAME=]PATH", help="A file it must be for; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -115,7 +115,7 @@ def run(
 ) -> None:
     """Run notebooks in confined guests, and write what they show to DIR.
 
-    Exit status 0 if every notebook passed, 1 if some did not, 2 if the run could not be had.
+    Exit status 0 if every notebook passed, 1 if some did not, 2 if nothing could be run.
     """
     planned, problems = plan(paths, output_dir, exclude or ())
     complain_of_files(problems)
