@@ -233,7 +233,7 @@ def of_start() -> ApprovalRequest:
         sha256=hashlib.sha256(subject.encode()).hexdigest(),
         asks=f"start with {subject}?",
         all_of="all that it runs",
-        shown=("  the source of cells is not checked; their process is limited as before",),
+        shown=("  the source of cells is not checked; all other limits stay as they are",),
     )
 
 

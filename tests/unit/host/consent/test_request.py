@@ -44,7 +44,7 @@ IMPORT = """\
 ┃ Answer: """
 START = """\
 ┃ cellblock asks: may this kernel start with mode unsafe?
-┃   the source of cells is not checked; their process is limited as before
+┃   the source of cells is not checked; all other limits stay as they are
 ┃ session  all that it runs, until this kernel ends
 ┃ always   that, and in later kernels too: policy mine as it is now,
 ┃          /home/ada/lab
