@@ -1,4 +1,4 @@
-"""The table ``[mcp.NAME]`` of a policy, apart from ``model`` since each worker imports it."""
+"""The table ``[tools.mcp.NAME]`` of a policy, apart from ``model`` because workers import it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class McpServer(Table):
     the user of the host, unconfined."""
 
     url: str = ""
-    """Or where it is, over streamable HTTP: ``https://mcp.example.org/mcp``."""
+    """The address of a server that runs already, over streamable HTTP:
+    ``https://mcp.example.org/mcp``."""
 
     env: tuple[str, ...] = ()
     """The host's environment variables that the program gets, besides HOME, LOGNAME, PATH, SHELL,
@@ -26,5 +27,5 @@ class McpServer(Table):
     """The host's environment variable that holds the bearer token for ``url``."""
 
     tools: tuple[str, ...] = ()
-    """Which of its tools cells may call, by the server's names for them; ``["*"]`` is all that it
-    has when it is started."""
+    """The tools that cells may call, by the server's names for them. ``["*"]`` is all that it has
+    when the kernel starts."""

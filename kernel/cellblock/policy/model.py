@@ -267,6 +267,8 @@ _OPERATORS: Final = Never("only the policy file chooses what enforces the policy
 _LOADED: Final = Never("it only prepares modules for cells, and allows nothing")
 _ADMITTED: Final = Never("only the policy file says which cells may run at all")
 _COPIED: Final = Never("files are copied out for people, so only the policy file chooses them")
+#: The fields by which cells get something to call on the host.
+_CALLED: Final = ("tools", "mcp", "ops", "llm.base_url")
 _GRANTED: Final = Never("only the policy file grants it, and the host's own workers enforce it")
 _FORKS: Final = "use Linux 5.0 or later, and start the kernel where no seccomp listener is in use"
 _OPEN_FILES: Final = "files and folders that were open before stay open"
@@ -427,14 +429,14 @@ class Policy(Table):
     tool_timeout: Seconds | None = row(
         30.0,
         narrower=Way.lower,
-        only_with=("tools", "any"),
+        only_with=(("tools", "mcp"), "any"),
     )
     """One call of a tool takes at most this many seconds."""
 
     tool_timeouts: dict[str, Seconds] = row(
         default_factory=dict,
         narrower=Way.lower_each,
-        only_with=("tools", "any"),
+        only_with=(("tools", "mcp"), "any"),
     )
     """A table with the limits, in seconds, of tools for which ``tool_timeout`` does not hold. The
     keys are the tools' names."""
@@ -442,7 +444,7 @@ class Policy(Table):
     tool_max_calls: Count | None = row(
         100_000,
         narrower=Way.lower,
-        only_with=("tools", "any"),
+        only_with=(_CALLED, "any"),
     )
     """One cell may make at most this many calls of tools."""
 
@@ -450,7 +452,7 @@ class Policy(Table):
         1_024,
         narrower=Way.lower,
         enforced_by=GUEST,
-        only_with=("tools", "any"),
+        only_with=(_CALLED, "any"),
     )
     """At most this many calls of tools run at once."""
 
@@ -458,7 +460,7 @@ class Policy(Table):
         MIB,
         narrower=Way.lower,
         enforced_by=GUEST,
-        only_with=("tools", "any"),
+        only_with=(_CALLED, "any"),
     )
     """The arguments of one call have at most this many bytes, and so has its result."""
 

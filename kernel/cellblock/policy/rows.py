@@ -162,9 +162,10 @@ class Row(NamedTuple):
     for_cells: bool = True
     """Whether the author of cells needs the field. If so, language models are shown it."""
 
-    only_with: tuple[str, tuple[str, ...] | Literal["any"]] | None = None
+    only_with: tuple[str | tuple[str, ...], tuple[str, ...] | Literal["any"]] | None = None
     """Another field, by its flat name, and the values of it with which this field has an effect.
-    "any" means every value that is not empty. If None, the field always has an effect."""
+    "any" means every value that is not empty. Of several other fields, one is enough. If None, the
+    field always has an effect."""
 
     words: Callable[[Any], str] | None = None
     """A function that returns the text of ``%policy`` for a value. If None, the value is shown as

@@ -211,13 +211,18 @@ def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, objec
     whole = {name: value for name, value in view.items() if _row(name).words is not None}
     fields = flat_fields({name: value for name, value in view.items() if name not in whole}) | whole
 
+    def in_one_of(field: str, tables: Collection[str]) -> bool:
+        return any(field == table or field.startswith(f"{table}.") for table in tables)
+
     def counts(field: str) -> bool:
         """Return whether a field has an effect: it is used, and so is the field it depends on."""
         row = _row(field)
         if row.only_with is not None:
-            other, values = row.only_with
-            value = fields.get(other)
-            return bool(value) if values == "any" else value in values
+            others, values = row.only_with
+            others = (others,) if isinstance(others, str) else others
+            if values == "any":
+                return any(value for name, value in fields.items() if in_one_of(name, others))
+            return any(fields.get(other) in values for other in others)
         return row.shown is not Shown.used or fields[field] not in ((), {}, "", "never")
 
     places = list(Shown)

@@ -51,6 +51,20 @@ def test_a_limit_is_a_row_and_the_resource_limit_that_carries_it():
     assert "stack_max_bytes            2 MiB" in card
 
 
+@pytest.mark.parametrize(
+    ("granted", "shown"),
+    [
+        ({}, []),
+        ({"ops": {"read_file": {"roots": ["{project}"]}}}, ["tool_max_calls", "tool_max_bytes"]),
+        ({"tools": ["math:sqrt"]}, ["tool_timeout", "tool_max_calls", "tool_max_bytes"]),
+    ],
+)
+def test_limits_on_calls_are_shown_where_cells_can_call_something(granted, shown):
+    table = policy_table(schema.parse(granted, file="mine").as_dict(), (), ())["text/plain"]
+    names = ("tool_timeout", "tool_max_calls", "tool_max_bytes")
+    assert [name for name in names if f"  {name} " in table] == shown
+
+
 def test_whatever_carries_a_limit_of_guests_has_a_row_with_a_gap_that_more_locks_narrow():
     assert set(RLIMITS) <= set(GUEST_LIMITS) <= set(model.DECLARED) & set(model.OPTIONAL_FIELDS)
     assert {ROWS[name].enforced_by for name in GUEST_LIMITS} == {model.LOCKS}
