@@ -813,14 +813,15 @@ class Policy(Table):
     )
     """One process may have at most this many files open at once."""
 
-    max_file_size: Bytes | None = row(
+    max_file_size: Annotated[int, Range(KIB)] | None = row(
         64 * MIB,
         narrower=Way.lower,
         enforced_by=LOCKS,
         gap="a cell can fill the disk",
         shown=Shown.limits,
     )
-    """A file that cells write may have at most this many bytes."""
+    """A file that cells write may have at most this many bytes. The least value is 1 KiB, which a
+    guest needs to start."""
 
     stack_max_bytes: Annotated[int, Range(MIB)] | None = row(
         None,

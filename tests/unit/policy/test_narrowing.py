@@ -84,6 +84,7 @@ NARROWER = {
     "tool_max_calls": [1, 100_000],
     "tool_max_in_flight": [1],
     "tool_max_bytes": [1],
+    "max_file_size": [1_024],
     "filesystem_read_roots": [
         [],
         ["data"],
