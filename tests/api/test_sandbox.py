@@ -400,8 +400,13 @@ def test_a_heading_that_is_written_piece_by_piece_is_marked_and_all_else_is_as_i
         ("!sh -c 'exit 4'\n!true", "A program that it started ended with status 4."),
         ("!kill -9 $$", "A program that it started was ended by signal 9."),
         (
-            "!curl -sS https://example.org",
+            "!python -c \"import urllib.request as r; r.urlopen('https://example.org')\"",
             "A program that it started ended with status {}. Under policy data cells have no network (network_access).",
+        ),
+        # The shell says itself why a program did not begin.
+        (
+            "!no-such-program https://example.org",
+            "A program that it started ended with status 127.",
         ),
         ("!true", ""),
     ],
@@ -413,6 +418,7 @@ def test_how_a_program_failed_is_told(code, told):
         said = result.to_string()
         assert told.format(result.program_status) in said
         assert said.count("A program") == bool(told)
+        assert ("(network_access)" in said) == ("(network_access)" in told)
         assert bool(result.program_status) == bool(told)
 
 

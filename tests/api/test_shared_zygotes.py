@@ -157,12 +157,13 @@ for place in places:
         done.append(place)
 json.dumps(done)
 """
-#: Programs that fail where they can set none: of an archive, a checkout, a date.
+#: Programs that fail where they can set none: of an archive, a checkout, a date; and one that
+#: cells have made.
 PROGRAMS = """
 import json, subprocess
 subprocess.run(
     "mkdir f && tar cf f.tar f && tar xf f.tar && cp -a f g && touch -d @978307200 g && chmod 700 g"
-    " && git init -q r && stat -c '%a %Y' g",
+    " && git init -q r && stat -c '%a %Y' g && cp /bin/echo made && ./made run",
     shell=True, check=True, capture_output=True, text=True,
 ).stdout
 """
@@ -172,7 +173,7 @@ def set_modes_of_their_own_alone(sandbox, *others):
     """Programs of the sandbox set modes and times of its own files, and of nothing else."""
     result = sandbox.execute(PROGRAMS)
     assert result.success, result.to_string()
-    assert result.result == repr("700 978307200\n")
+    assert result.result == repr("700 978307200\nrun\n")
     assert said(sandbox, "import json\n" + SETS.format(given=[*others])) == []
 
 

@@ -586,7 +586,9 @@ def _failed_program(result: Result) -> Iterator[_Part]:
     text = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
     policy = result.provenance.policy if result.provenance is not None else None
     network = True if policy is None else policy.network_access
-    if policy is not None and network is not True and _OF_NETWORK.search(result.source):
+    says_why = status in (126, 127)  # a shell's, of what can't be executed, and is not there
+    looks_like_network = not says_why and _OF_NETWORK.search(result.source)
+    if policy is not None and network is not True and looks_like_network:
         what = "can reach only listed addresses" if network else "have no network"
         text += f". Under policy {policy.name} cells {what} (network_access)"
     yield _Part(Heading.PROGRAM, f"{text}.")

@@ -200,7 +200,7 @@ def grants(plan: Plan) -> Iterable[tuple[str, int]]:
     for path in plan.listed:
         yield path, READ_DIR
     for path in plan.writable:
-        yield path, write
+        yield path, write | execute  # such as a program that cells have compiled
     for path in plan.device_files:
         yield path, READ_FILE if path in READ_ONLY_DEVICES else DEVICE
     for device in plan.devices:
