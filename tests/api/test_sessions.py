@@ -223,7 +223,7 @@ def deep(path):
 FILES = {
     "empty": (lambda path: path.write_bytes(b""), "unpack"),
     "truncated": (lie_of(lambda content: content[:-30]), "no zip"),
-    "first half gone": (lie_of(lambda content: content[len(content) // 2 :]), "whole"),
+    "first half gone": (lie_of(lambda content: content[len(content) // 2 :]), "a part is missing"),
     "changed": (lie_of(lambda content: content.replace(b'"int"', b'"inT"')), "CRC"),
     "zip64": (lie_of(lambda old: old[:-22] + b"PK\6\7" + bytes(16) + old[-22:]), "no zip"),
     "comment": (lie_of(lambda content: content[:-2] + b"\1\0x"), "no zip"),

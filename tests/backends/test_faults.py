@@ -321,7 +321,7 @@ def test_doctor_does_not_believe_an_engine_that_no_guest_bears_out(engine, landl
     status, report, statuses = doctor(landlocked, policy, **path)
 
     assert (status, report["backend"]) == (1, "docker")
-    assert report["unproved"] == "container: it fails here (without a word)"
+    assert report["unproved"] == "container: it fails here (it gave no reason)"
     assert statuses["filesystem_read_roots"] == statuses["scratch_max_bytes"] == "unavailable"
 
 

@@ -67,7 +67,8 @@ class Ended:
         if size < 4_000:
             message = kernel.session.deserialize(kernel.session.feed_identities(parts)[1])
             self.idle |= is_idle(message) and message["parent_header"].get("msg_id") == mid
-            self.notes += reading.notices([message])
+            # Of what a pipe had, the note stands among the text.
+            self.notes += str(message["content"].get("text", "")) + reading.notices([message])
 
 
 def listener(kernel):

@@ -185,8 +185,7 @@ def test_an_import_of_what_is_installed_is_run_again_and_finds_nothing_else(star
     first = kernel.copies()
     run(kernel, "import parts")  # of a folder, no event tells
     assert processes.until(lambda: kernel.copies() != first)
-    time.sleep(0.5)
-    before = kernel.copies()
+    before = processes.settled(kernel.copies)
     run(kernel, "import cycler, importlib.metadata as about; about.version('cycler')")
     time.sleep(0.2)
     assert kernel.copies() == before

@@ -63,8 +63,8 @@ def test_fewer_open_files_than_snapshots_take(world):
         "  File:  safe\n"
         "  Key:   undo_depth\n"
         "  Value: 3\n"
-        "  Instead: Raise the limit: ulimit -n 1024. Or set undo_depth to 1. Then\n"
-        "  restart the kernel."
+        "  Instead: Raise the limit: ulimit -n 1024. Or set undo_depth to 1. Then restart\n"
+        "  the kernel."
     )
 
 

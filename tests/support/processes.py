@@ -120,6 +120,16 @@ def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
     return found
 
 
+def settled(look: Callable[[], Any], seconds: float = 1.0) -> Any:
+    """Return what ``look`` returns once it has returned the same for so long."""
+    now, since = look(), time.monotonic()
+    while time.monotonic() - since < seconds:
+        time.sleep(0.05)
+        if (last := look()) != now:
+            now, since = last, time.monotonic()
+    return now
+
+
 def memory(pid: int, field: str) -> int:
     """Return a field of a process's ``smaps_rollup`` (proc(5)), in KiB."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()

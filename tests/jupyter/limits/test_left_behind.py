@@ -2,6 +2,7 @@
 
 import pytest
 
+from cellblock.backends.layers import receives_mounts
 from support import machines, processes, reading
 from support.kernels import Kernel, argv_for, world_and_prefix
 from support.limits import assert_runs_cells, stop_card
@@ -96,7 +97,11 @@ for file in files:
     time.sleep(0.1)
 time.sleep(30)
 """
-    assert stop_card(*kernel.run(unsearchable))["reason"] == "scratch"
+    reply, published = kernel.run(unsearchable)
+    if reply["ename"] == "PermissionError":  # no cell closes a folder: see ``receives_mounts``
+        assert receives_mounts()
+        return
+    assert stop_card(reply, published)["reason"] == "scratch"
     kernel.run("for file in files: file.close()")
     cleared = "os.chmod('closed', 0o700)\nimport shutil\nshutil.rmtree('closed')"
     assert kernel.run(cleared)[0]["status"] == "ok"
