@@ -328,12 +328,13 @@ FEW += "; import cellblock.host.cell.status as status; status._MOST_LISTED = 1_0
 
 
 @pytest.fixture
-def bounded(world, start):
+def start_bounded(world, start):
     policy = world.policy(POLICY.format(work=world.work))
-    return start(argv=argv_changed(FEW, policy), world=world)
+    return lambda change="": start(argv=argv_changed(FEW + change, policy), world=world)
 
 
-def test_a_cell_that_lists_without_end_holds_up_nobody(bounded):
+def test_a_cell_that_lists_without_end_holds_up_nobody(start_bounded):
+    bounded = start_bounded()
     bounded.run("for n in range(900): open(f'{n}', 'w').close()")
     began = time.monotonic()
     _, published = bounded.run("for _ in range(2_000): get_ipython().run_line_magic('changes', '')")
@@ -341,7 +342,8 @@ def test_a_cell_that_lists_without_end_holds_up_nobody(bounded):
     assert "%changes was shown often in this cell: run it in the next." in str(published)
 
 
-def test_a_cell_that_leaves_files_without_end_is_stopped_and_the_next_can_clear_up(bounded):
+def test_a_cell_that_leaves_files_without_end_is_stopped_and_the_next_can_clear_up(start_bounded):
+    bounded = start_bounded("; status._MOST_LISTING = 60.0")
     reply, published = bounded.run("n = 0\nwhile True: open(f'{(n := n + 1)}', 'w').close()")
     assert "files in the project, which are staged" in str(published)
     assert reply["status"] == "error"

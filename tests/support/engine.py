@@ -56,6 +56,8 @@ def _daemon() -> Iterator[str]:
     socket, before = f"unix://{root}/docker.sock", os.environ.get("DOCKER_HOST")
     # The daemon ends with this process, also if that is killed.
     command = ["setpriv", "--pdeathsig=TERM"] if shutil.which("setpriv") else []
+    # Where it mounts is its own: kernels of other tests would see its shared mounts.
+    command += ["unshare", "--mount", "--propagation", "private"]
     command += ["dockerd", f"--data-root={root}/data", f"--exec-root={root}/exec"]
     command += [f"--pidfile={root}/pid", f"--host={socket}", *_OPTIONS]
     with (root / "log").open("wb") as log:
@@ -65,9 +67,6 @@ def _daemon() -> Iterator[str]:
         yield "" if _waited_for(daemon) else f"dockerd does not start: {_said(root)}"
     finally:
         _end(daemon)
-        # What it mounts for a network, and leaves.
-        umount = ["umount", "--quiet", f"{root}/exec/netns/default"]
-        subprocess.run(umount, check=False, capture_output=True)
         os.environ.pop("DOCKER_HOST")
         os.environ.update({"DOCKER_HOST": before} if before else {})
         shutil.rmtree(root, ignore_errors=True)
