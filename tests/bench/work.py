@@ -1,12 +1,13 @@
 """Measures what a user of one kernel waits for, beside stock ipykernel: a ratio below 1 is faster.
 
-python tests/bench/work.py [round-trip|start|cells|snapshots|language] [options]
+python tests/bench/work.py [round-trip|start|cells|snapshots|language|network] [options]
 
 - round-trip: milliseconds of requests and of a spawn, and KiB of memory, beside ipykernel
 - start: milliseconds of a start behind each backend, beside landlock, and of looking up a proof
 - cells: milliseconds of ordinary cells, starts and restarts, beside ipykernel and xeus-python
 - snapshots: milliseconds until a copy is ready and until a killed guest serves again, MiB of copies
 - language: what the language layer costs in a loop within a cell, beside plain Python
+- network: MiB a second and milliseconds of a connection to a listed address, beside a direct one
 
 docs/performance.md has figures.
 """
@@ -20,9 +21,11 @@ import os
 import platform
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -44,7 +47,7 @@ from measuring import (
     timed,
 )
 
-from cellblock import Sandbox
+from cellblock import Policy, Sandbox
 from cellblock.backends import container_engine
 from cellblock.backends.container_engine import EMPTY_IMAGE, build_image
 from support import engine, machines, processes
@@ -54,7 +57,7 @@ from support.kernels import ROOT, Kernel, World, argv_for, argv_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class UsersKernel(Kernel):
@@ -954,6 +957,80 @@ def language_cell(runs: int) -> str:
     return "\n".join([*parts, "print(times)"])
 
 
+DIRECT = "direct"
+NETWORK_CELL = """
+import socket, time
+def connected():
+    began = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", {port})) as to:
+        to.sendall((0).to_bytes(8, "big"))
+        assert to.recv(1) == b""
+    return (time.perf_counter() - began) * 1000
+def received(size):
+    with socket.create_connection(("127.0.0.1", {port})) as to:
+        began = time.perf_counter()
+        to.sendall(size.to_bytes(8, "big"))
+        left = memoryview(bytearray(1 << 20))
+        while size > 0: size -= to.recv_into(left)
+    return (time.perf_counter() - began) * 1000
+"""
+
+
+def network(options: argparse.Namespace) -> object:
+    """Measure a listed address: its milliseconds for many MiB, and for a connection, as ratios.
+
+    The server is this process. What is direct is a cell under ``network_access = true``.
+    """
+    comparison = Comparison(DIRECT)
+    size = options.size << 20
+    with served() as port:
+        listed = Policy.preset("data", network_access=(f"127.0.0.1:{port}",))
+        direct = Policy.preset("data", network_access=True)
+        with Sandbox(direct) as open_to_all, Sandbox(listed) as relayed:
+            contestants = {DIRECT: open_to_all, "listed": relayed}
+            for sandbox in contestants.values():
+                assert sandbox.execute(NETWORK_CELL.format(port=port)).success
+
+            def figures(call: str) -> dict[str, Callable[[], float]]:
+                return {
+                    name: partial(lambda of: float(of.execute(call).result), sandbox)
+                    for name, sandbox in contestants.items()
+                }
+
+            for _ in range(options.rounds):
+                comparison.take_turns(f"{options.size} MiB", figures(f"received({size})"))
+                comparison.take_turns(
+                    "a connection", figures("min(connected() for _ in range(20))")
+                )
+    table = Table("", "direct, ms", "listed, ms", "ratio")
+    for measure in comparison.figures:
+        medians = [comparison.median(measure, name) for name in contestants]
+        table.row(measure, *medians, comparison.ratio(measure, "listed"))
+    return comparison.figures
+
+
+@contextlib.contextmanager
+def served() -> Iterator[int]:
+    """Serve on a port of the loopback: each connection gets as many bytes as its request says."""
+    piece = bytes(1 << 20)
+
+    def answer(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            left = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "big")
+            while left > 0:
+                left -= connection.send(piece[:left])
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=[listener.accept()[0]], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
 PARTS = {
     "round-trip": Part(
         round_trip,
@@ -988,6 +1065,13 @@ PARTS = {
         {
             "--rounds": {"type": int, "default": 5},
             "--runs": {"type": int, "default": 30, "help": "loops, of which the quickest counts"},
+        },
+    ),
+    "network": Part(
+        network,
+        {
+            "--rounds": {"type": int, "default": 7},
+            "--size": {"type": int, "default": 256, "help": "MiB that a cell receives"},
         },
     ),
 }
