@@ -33,7 +33,7 @@ export function size(bytes: number): string {
     [2 ** 10, 'KiB']
   ] as const) {
     if (bytes >= unit) {
-      return `${Number((bytes / unit).toPrecision(3))} ${name}`;
+      return `${Number((bytes / unit).toFixed(1))} ${name}`;
     }
   }
   return `${bytes} B`;

@@ -356,7 +356,7 @@ def size(value: int) -> str:
     """Return bytes as ``1.5 GiB``."""
     for unit, name in _UNITS:
         if value >= unit:
-            return f"{value / unit:.4g} {name}"
+            return f"{value / unit:,.1f}".removesuffix(".0") + f" {name}"
     return f"{value} byte{'s' * (value != 1)}"
 
 

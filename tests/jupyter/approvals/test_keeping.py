@@ -83,7 +83,7 @@ def test_no_number_of_new_files_hides_what_would_become_of_the_users_own(kernel)
     named = prompt.replace("¬\n┃       ", "")
     assert "old.csv, 12 bytes\n┃   new in " in named
     in_a_line = " ".join(named.replace("┃", "").split())
-    assert "/many/, 120 files, 21.09 KiB: 000 … 119 (120)" in in_a_line
+    assert "/many/, 120 files, 21.1 KiB: 000 … 119 (120)" in in_a_line
     shown = reading.of(published, "display_data")[0]["data"]
     _, first, second, *_ = shown["text/plain"].split("\n  ")
     assert first == "changed  old.csv  12 bytes ← 7 bytes"

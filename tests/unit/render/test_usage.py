@@ -16,7 +16,7 @@ def test_the_table_in_a_terminal():
         "Usage: 3 cells, 83.3 s wall, 75.6 s cpu",
         "  cell      wall       cpu      peak       out      read",
         "     1    120 ms    100 ms    40 MiB       0 B     8 KiB import numpy as np",
-        "     2    83.2 s    75.5 s   300 MiB 1.465 KiB       0 B fit(model, 'a name tha…",
+        "     2    83.2 s    75.5 s   300 MiB   1.5 KiB       0 B fit(model, 'a name tha…",
         "     4    0.6 ms    0.4 ms    41 MiB       0 B       0 B x = 1",
     ]
 

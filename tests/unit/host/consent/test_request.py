@@ -178,7 +178,7 @@ def test_each_file_of_the_users_is_named_however_many_are_new():
     assert wanted.shown == (
         "  changed = /lab/run.sh, 16 bytes",
         "  deleted = /lab/zz",
-        "  new in /lab/, 300 files, 4.688 KiB: a000 … a299 (300)",
+        "  new in /lab/, 300 files, 4.7 KiB: a000 … a299 (300)",
     )
 
 
