@@ -100,12 +100,12 @@ def open_beneath(folder: int, path: str) -> int:
     ``path`` must not have ``..``; an empty path is the folder itself. Raises OSError, with ELOOP
     for a link.
     """
-    opened = os.open(".", FOLDER, dir_fd=folder)
+    current = os.open(".", FOLDER, dir_fd=folder)
     for name in path.split("/"):
         if name:
-            with closing(opened) as above:
-                opened = os.open(name, FOLDER, dir_fd=above)
-    return opened
+            with closing(current) as parent:
+                current = os.open(name, FOLDER, dir_fd=parent)
+    return current
 
 
 def stat_unlinked(path: str) -> os.stat_result:
@@ -204,10 +204,10 @@ def remove_tree(folder: str) -> None:
         _empty(folder)
     with contextlib.suppress(OSError):
         os.rmdir(folder)
-    above, name = os.path.split(folder.rstrip("/"))
-    if name == SCRATCH and os.path.basename(above).startswith(SCRATCH_PREFIX):
+    parent, name = os.path.split(folder.rstrip("/"))
+    if name == SCRATCH and os.path.basename(parent).startswith(SCRATCH_PREFIX):
         with contextlib.suppress(OSError):
-            os.rmdir(above)
+            os.rmdir(parent)
 
 
 def _empty(folder: str) -> None:
@@ -216,35 +216,35 @@ def _empty(folder: str) -> None:
     It holds one descriptor, walking down by name and up by ``..``. Raises OSError if ``..`` is not
     the folder that it came from: then somebody moved the folder, and the walk could leave the tree.
     """
-    here = open_folder(folder, None, stat.S_IRWXU)
-    device, _ = _identity(here)
+    current = open_folder(folder, None, stat.S_IRWXU)
+    device, _ = _identity(current)
     #: The folders above: the identity of each, the name that leads down, its other folders.
-    above: list[tuple[tuple[int, int], str, list[str]]] = []
+    parents: list[tuple[tuple[int, int], str, list[str]]] = []
     try:
-        folders = _unlink_files(here)
-        while folders or above:
-            before = here
+        folders = _unlink_files(current)
+        while folders or parents:
+            previous = current
             if folders:
                 name = folders.pop()
                 with contextlib.suppress(OSError):
-                    here = open_folder(name, before, stat.S_IRWXU)
-                if here != before and _identity(here)[0] != device:
-                    os.close(here)
-                    here = before
-                if here != before:
-                    above.append((_identity(before), name, folders))
-                    os.close(before)
-                    folders = _unlink_files(here)
+                    current = open_folder(name, previous, stat.S_IRWXU)
+                if current != previous and _identity(current)[0] != device:
+                    os.close(current)
+                    current = previous
+                if current != previous:
+                    parents.append((_identity(previous), name, folders))
+                    os.close(previous)
+                    folders = _unlink_files(current)
                 continue
-            identity, name, folders = above.pop()
-            here = os.open("..", FOLDER, dir_fd=before)
-            os.close(before)
-            if _identity(here) != identity:
+            identity, name, folders = parents.pop()
+            current = os.open("..", FOLDER, dir_fd=previous)
+            os.close(previous)
+            if _identity(current) != identity:
                 raise OSError("a folder was moved while it was being removed")
             with contextlib.suppress(OSError):
-                os.rmdir(name, dir_fd=here)
+                os.rmdir(name, dir_fd=current)
     finally:
-        os.close(here)
+        os.close(current)
 
 
 def _unlink_files(folder: int) -> list[str]:
@@ -270,8 +270,8 @@ def open_folder(name: str, within: int | None, rights: int = _TO_LOOK) -> int:
     try:
         fd = os.open(name, FOLDER, dir_fd=within)
     except PermissionError:
-        with closing(os.open(name, _NAMED, dir_fd=within)) as named:
-            give_rights(named, rights)
+        with closing(os.open(name, _NAMED, dir_fd=within)) as path_fd:
+            give_rights(path_fd, rights)
         return os.open(name, FOLDER, dir_fd=within)
     with contextlib.suppress(OSError):
         give_rights(fd, rights)
@@ -280,8 +280,8 @@ def open_folder(name: str, within: int | None, rights: int = _TO_LOOK) -> int:
 
 def make_usable(path: str) -> None:
     """Give the owner of a folder all rights in it if some are missing. Raises OSError."""
-    with closing(os.open(path, _NAMED)) as named:
-        give_rights(named)
+    with closing(os.open(path, _NAMED)) as path_fd:
+        give_rights(path_fd)
 
 
 def give_rights(folder: int, rights: int = stat.S_IRWXU) -> None:

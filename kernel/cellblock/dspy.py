@@ -37,8 +37,8 @@ class LM(dspy.LM):  # type: ignore[misc]  # untyped
     """
 
     def __init__(self, model: str | None = None, **kwargs: Any) -> None:
-        named = model if model is not None else _default()
-        super().__init__(named, engine=_Engine(), async_engine=_AsyncEngine(), **kwargs)
+        model_name = model if model is not None else _default()
+        super().__init__(model_name, engine=_Engine(), async_engine=_AsyncEngine(), **kwargs)
 
     @property
     def supports_function_calling(self) -> bool:
@@ -136,8 +136,8 @@ def _options(request: lm15.Request) -> dict[str, Any]:
     return {"model": request.model, **options}
 
 
-def _unsupported(what: str) -> lm15.UnsupportedFeatureError:
-    return lm15.UnsupportedFeatureError(f"the host carries no {what}", feature=what)
+def _unsupported(feature: str) -> lm15.UnsupportedFeatureError:
+    return lm15.UnsupportedFeatureError(f"the host carries no {feature}", feature=feature)
 
 
 def _response(completion: Completion) -> lm15.Response:

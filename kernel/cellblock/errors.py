@@ -54,8 +54,8 @@ class _MendableError(CellblockError):
     def what(self) -> str:
         """Return the message without file and remedy: ``timeout: wrong value (got 0).`` for one."""
         key = f"{self.key}: " if self.key else ""
-        got = f" (got {self.value})" if self.value else ""
-        return f"{key}{self.message}{got}."
+        value_text = f" (got {self.value})" if self.value else ""
+        return f"{key}{self.message}{value_text}."
 
 
 class PolicyError(_MendableError):
@@ -77,8 +77,8 @@ class PolicyError(_MendableError):
 
 def together(errors: Sequence[PolicyError]) -> PolicyError:
     """Return one error for all faults in ``errors``, which must not be empty."""
-    first, *others = (fault for error in errors for fault in error.all())
-    first.others = tuple(others)
+    first, *further = (fault for error in errors for fault in error.all())
+    first.others = tuple(further)
     return first
 
 

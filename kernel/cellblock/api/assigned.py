@@ -56,20 +56,20 @@ def assigned_text(name: str, variables: Iterable[Variable]) -> str:
     return ""
 
 
-def variable_line(one: Variable) -> str:
+def variable_line(variable: Variable) -> str:
     """Return a variable's name, type, shape and size as a line for a model."""
-    size = count(one.size, "byte") if one.size else ""
-    words = ", ".join(filter(None, (exact(one.type), shape_words(one), size)))
-    return f"{exact(one.name)}: {words}" if words else exact(one.name)
+    size = count(variable.size, "byte") if variable.size else ""
+    words = ", ".join(filter(None, (exact(variable.type), shape_words(variable), size)))
+    return f"{exact(variable.name)}: {words}" if words else exact(variable.name)
 
 
-def shape_words(one: Variable) -> str:
+def shape_words(variable: Variable) -> str:
     """Return the shape of a variable in words, or "" if it has none."""
-    if not one.shape:
+    if not variable.shape:
         return ""
-    sides = one.shape.split(" by ")
+    sides = variable.shape.split(" by ")
     if len(sides) == 1:
         return f"length {sides[0]}"
-    if one.type == "DataFrame" and len(sides) == _SIDES_OF_TABLE:
+    if variable.type == "DataFrame" and len(sides) == _SIDES_OF_TABLE:
         return f"{sides[0]} rows {_TIMES} {sides[1]} columns"
     return f" {_TIMES} ".join(sides)

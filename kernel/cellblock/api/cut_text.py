@@ -68,21 +68,21 @@ class Cut:
         """
         if not self.missing and len(self.head) <= room:
             return self.head
-        shown = room - len(f" {Heading.CUT.format(number=f'{len(self):,}')} ")
-        if shown < _MIN_CLIPPED:
+        text_room = room - len(f" {Heading.CUT.format(number=f'{len(self):,}')} ")
+        if text_room < _MIN_CLIPPED:
             return f"{self.head[: room - 1]}{_ELLIPSIS}" if room > 0 else ""
-        first = shown * 2 // 3
-        last = shown // 3
-        head, before = self.head[:first], " "
-        if (end := self.head.rfind("\n", first // 2, first + 1)) >= 0:
-            head, before = self.head[:end], "\n"
-        rest = self.tail if self.missing else self.head
-        begins = max(0, len(rest) - last)
-        tail, behind = rest[begins:], " "
-        if (begin := rest.find("\n", max(0, begins - 1), len(rest) - last // 2)) >= 0:
-            tail, behind = rest[begin + 1 :], "\n"
+        head_room = text_room * 2 // 3
+        tail_room = text_room // 3
+        head, gap_before = self.head[:head_room], " "
+        if (end := self.head.rfind("\n", head_room // 2, head_room + 1)) >= 0:
+            head, gap_before = self.head[:end], "\n"
+        ending = self.tail if self.missing else self.head
+        tail_start = max(0, len(ending) - tail_room)
+        tail, gap_behind = ending[tail_start:], " "
+        if (begin := ending.find("\n", max(0, tail_start - 1), len(ending) - tail_room // 2)) >= 0:
+            tail, gap_behind = ending[begin + 1 :], "\n"
         note = Heading.CUT.format(number=f"{len(self) - len(head) - len(tail):,}")
-        return f"{head}{before}{note}{behind}{tail}"
+        return f"{head}{gap_before}{note}{gap_behind}{tail}"
 
 
 def joined(sizes: Sequence[int], make: Callable[[int], Cut], between: str, most: int) -> Cut:

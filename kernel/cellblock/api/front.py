@@ -93,8 +93,8 @@ class SandboxFront(Front):
 
     session: Session | None
 
-    def __init__(self, views: Views, kept: OutputLog, audit: Audit, ask: Ask | None) -> None:
-        super().__init__(Outputs(self, views, _NoFlowControl(), kept, audit), views, audit)
+    def __init__(self, views: Views, output_log: OutputLog, audit: Audit, ask: Ask | None) -> None:
+        super().__init__(Outputs(self, views, _NoFlowControl(), output_log, audit), views, audit)
         self.loop = asyncio.get_running_loop()
         self._ask = ask
         self.ready: asyncio.Future[None] = self.loop.create_future()
@@ -127,7 +127,7 @@ class SandboxFront(Front):
         ``on_output`` is called with each output when it arrives, until the next cell runs.
         """
         self._on_output = on_output
-        self._done = done = self.loop.create_future()
+        self._done = future = self.loop.create_future()
         try:
             self._parent = _Parent({"msg_id": f"{self._stem}_{next(self._serial)}"})
             self.run(request, self._parent)
@@ -135,7 +135,7 @@ class SandboxFront(Front):
             self.cell = self._done = None
             self._outputs.clear()
             raise
-        return done
+        return future
 
     def abandon(self, error: Exception) -> None:
         """Raise ``error`` in all calls that wait for this front. Called when the sandbox closes."""
@@ -145,10 +145,10 @@ class SandboxFront(Front):
                 future.exception()  # read: asyncio would log it if nobody waits
         self._stop_asking()
 
-    def ask(self, what: Callable[[Session, Callable[[Any], None]], None]) -> asyncio.Future[Any]:
+    def ask(self, send: Callable[[Session, Callable[[Any], None]], None]) -> asyncio.Future[Any]:
         """Send the session a request that runs no cell; return the future of its reply.
 
-        ``what`` sends it: it is called with the session and the callback for the reply. The reply
+        ``send`` is called with the session and the callback for the reply. The reply
         is None if the session has none.
         """
         self._answered = answered = self.loop.create_future()
@@ -158,7 +158,7 @@ class SandboxFront(Front):
                 answered.set_result(reply)
 
         if self.session is not None:
-            what(self.session, settle)
+            send(self.session, settle)
         return answered
 
     def interrupt(self) -> None:
@@ -218,18 +218,18 @@ class SandboxFront(Front):
         del cell, metadata, abort
         self._stop_asking()
         run = self.cell
-        done = self._done
+        future = self._done
         try:
             result = self._result(run, content)
         except Exception as exc:  # else the caller of ``execute`` would wait for ever
             self._outputs.clear()
-            if done is None or done.done():
+            if future is None or future.done():
                 raise
-            done.set_exception(exc)
+            future.set_exception(exc)
         else:
-            if result is not None and done is not None and not done.done():
+            if result is not None and future is not None and not future.done():
                 self._note(result)
-                done.set_result(result)
+                future.set_result(result)
         finally:
             self.cell = None
 
@@ -516,9 +516,9 @@ def approver_of(
     if the policy requires no approvals.
     """
     if policy.approvals == "never":
-        what = "approve= would never be called: this policy asks nobody"
+        problem = "approve= would never be called: this policy asks nobody"
         remedy = 'Leave approve= out, or choose a policy with approvals = "prompt".'
-        raise policy.error(what, "approvals", policy.approvals, remedy)
+        raise policy.error(problem, "approvals", policy.approvals, remedy)
     grants = Grants(GrantContext(scope="", policy=policy.name, digest=""), None)
     observe = front.audit.approved
     tell = front.outputs.notice

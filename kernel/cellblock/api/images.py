@@ -60,11 +60,11 @@ def pictures(result: Result) -> Iterator[Image]:
     numbers = itertools.count(1)
     # Displays with the same id share a bundle, which is decoded only once. The display is kept too,
     # so that the bundle's identity is not used again.
-    seen: dict[int, tuple[Display, Image | None]] = {}
-    for shown in displays_in_order(result):
-        if id(shown.data) not in seen:
-            seen[id(shown.data)] = shown, _picture_of(shown.data)
-        if (picture := seen[id(shown.data)][1]) is not None:
+    decoded: dict[int, tuple[Display, Image | None]] = {}
+    for display in displays_in_order(result):
+        if id(display.data) not in decoded:
+            decoded[id(display.data)] = display, _picture_of(display.data)
+        if (picture := decoded[id(display.data)][1]) is not None:
             yield replace(picture, number=next(numbers))
 
 
@@ -91,8 +91,8 @@ def not_sent(names: Sequence[str], sent: Iterable[int], *, more: int = 0) -> str
     sent_numbers = frozenset(sent)
     missing = [name for number, name in enumerate(names, 1) if number not in sent_numbers]
     more += max(0, len(missing) - _MAX_NAMED)
-    named = ", ".join([*missing[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
-    return f"{Heading.PICTURES}{named}. Show fewer, or smaller ones." if missing else ""
+    listing = ", ".join([*missing[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
+    return f"{Heading.PICTURES}{listing}. Show fewer, or smaller ones." if missing else ""
 
 
 def image_of(file: bytes, most: int, number: int) -> Image | None:

@@ -175,7 +175,7 @@ def outputs_digest(outputs: Iterable[Output]) -> str:
                 output.kind,
                 output.content,
                 output.metadata,
-                [hashlib.sha256(part).hexdigest() for part in output.buffers],
+                [hashlib.sha256(buffer).hexdigest() for buffer in output.buffers],
             ]
             for output in outputs
         ]
@@ -206,21 +206,21 @@ def _conditions(provenance: Provenance, status: str) -> dict[str, Any]:
     }
 
 
-def _changes(kept: Sequence[Kept]) -> tuple[Change, ...]:
+def _changes(kept_files: Sequence[Kept]) -> tuple[Change, ...]:
     """Return the staged files that were kept, each in its last state.
 
     A file's name is its path within the staged folder, or its absolute path if files of several
     staged folders have the same path.
     """
-    last = {file.change.name: file for file in kept}
-    number = Counter(file.change.path for file in last.values())
+    last_by_name = {file.change.name: file for file in kept_files}
+    path_counts = Counter(file.change.path for file in last_by_name.values())
     return tuple(
         Change(
-            encodable(file.change.path if number[file.change.path] == 1 else file.change.name),
+            encodable(file.change.path if path_counts[file.change.path] == 1 else file.change.name),
             file.change.kind,
             file.sha256,
         )
-        for file in last.values()
+        for file in last_by_name.values()
     )
 
 
@@ -228,8 +228,8 @@ def _as_subjects(
     digests: Iterable[tuple[str, str]], changes: Iterable[Change]
 ) -> tuple[Subject, ...]:
     """Return a subject for each name and digest, and for each kept file that exists."""
-    kept = ((f"kept/{change.name}", change.sha256) for change in changes if change.sha256)
-    return tuple(Subject(name, {"sha256": value}) for name, value in (*digests, *kept))
+    kept_files = ((f"kept/{change.name}", change.sha256) for change in changes if change.sha256)
+    return tuple(Subject(name, {"sha256": value}) for name, value in (*digests, *kept_files))
 
 
 def _artifact_subjects(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -306,8 +306,10 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     except ValueError:
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        what = "it does not hold an ed25519 public key in PEM"
-        raise ReceiptError(f"{path}: {what}. The owner of the key prints it: cellblock receipt key")
+        problem = "it does not hold an ed25519 public key in PEM"
+        raise ReceiptError(
+            f"{path}: {problem}. The owner of the key prints it: cellblock receipt key"
+        )
     return key
 
 
@@ -339,7 +341,7 @@ def _signed_bytes(payload: bytes) -> bytes:
 
 
 def sign(
-    made: Provenance | None,
+    provenance: Provenance | None,
     *,
     status: str,
     outputs: Iterable[Output],
@@ -354,11 +356,11 @@ def sign(
     ``texts`` are the cell's stdout, stderr and value, by the names of their subjects; empty texts
     have no subject. ``artifacts`` are the SHA-256 of files that were copied out, by name.
     ``fields`` are the remaining fields of ``Predicate``. Raises ReceiptError if the key can't be
-    used, or if ``made`` is None because no sandbox made the result.
+    used, or if ``provenance`` is None because no sandbox made the result.
     """
-    if made is None:
+    if provenance is None:
         raise ReceiptError("there is no receipt: no sandbox made this result. Execute the cell.")
-    conditions = _conditions(made, status)
+    conditions = _conditions(provenance, status)
     subjects = [
         ("outputs", outputs_digest(outputs)),
         *(
@@ -373,7 +375,7 @@ def sign(
         **fields,
         source_sha256=sha256(source),
         tool_calls=tuple(map(_call, tool_calls)),
-        variables_from=made.variables_from and Origin(*made.variables_from),
+        variables_from=provenance.variables_from and Origin(*provenance.variables_from),
     )
     return _signed(
         Statement(
@@ -386,7 +388,7 @@ def sign(
 
 
 def sign_run(
-    made: Provenance,
+    provenance: Provenance,
     *,
     written: Iterable[bytes],
     artifacts: Mapping[str, str],
@@ -395,12 +397,12 @@ def sign_run(
 ) -> str:
     """Return the receipt of a notebook that was executed: JSON on one line.
 
-    ``made`` is the provenance of its last cell, and ``written`` the content of the executed
+    ``provenance`` is that of its last cell, and ``written`` the content of the executed
     notebook, in pieces. ``artifacts`` are the SHA-256 of files that were copied out, by name.
     ``fields`` are the remaining fields of ``RunPredicate``. Raises ReceiptError if the key can't be
     used.
     """
-    conditions = _conditions(made, status)
+    conditions = _conditions(provenance, status)
     hashed = hashlib.sha256()
     for piece in written:
         hashed.update(piece)
@@ -450,16 +452,18 @@ def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement | RunStatem
         if all(signer != name for _, signer in signatures):
             remedy = "Get the host's public key from somebody you trust, and name it: --key FILE."
             raise ReceiptError(f"it is not signed by the key {name}. {remedy}")
-        what = "it was changed after it was signed: the signature does not match"
-        raise ReceiptError(f"{what}. {_AGAIN}")
+        problem = "it was changed after it was signed: the signature does not match"
+        raise ReceiptError(f"{problem}. {_AGAIN}")
     try:
         kind = msgspec.json.decode(payload, type=_Kind).predicate_type
         if kind == RUN_TYPE:
             return msgspec.json.decode(payload, type=RunStatement)
         return msgspec.json.decode(payload, type=Statement)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        what = "that key signed it, but it is not a statement of this type"
-        raise ReceiptError(f"{what}: {error}. Verify it with the version that made it.") from None
+        problem = "that key signed it, but it is not a statement of this type"
+        raise ReceiptError(
+            f"{problem}: {error}. Verify it with the version that made it."
+        ) from None
 
 
 def _holds(key: Ed25519PublicKey, signature: bytes, payload: bytes) -> bool:

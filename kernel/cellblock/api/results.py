@@ -453,16 +453,16 @@ def _text_of_parts(result: Result, limit: int, more: str = "") -> Excerpt:
     ``more`` is put before "bytes" in the line on what the policy's caps left out.
     """
     ending = _ending_parts(result, limit)
-    shown = list(_shown_parts(result, limit, more))
+    shown_parts = list(_shown_parts(result, limit, more))
     gap = len(_PARTS_GAP)
-    is_cut = any(part.missing for part in shown)
-    if is_cut or sum(len(part) + gap for part in [*ending, *shown]) - gap > limit:
+    is_cut = any(part.missing for part in shown_parts)
+    if is_cut or sum(len(part) + gap for part in [*ending, *shown_parts]) - gap > limit:
         # The ending gets two thirds, rounded up, or more if the other parts leave more.
-        left = limit - sum(len(part) + gap for part in shown)
-        texts = _fitted(ending, max(-(-limit * 2 // 3), left), least=1)
-        texts += _fitted(shown, limit - len(_PARTS_GAP.join([*texts, ""])))
+        room_left = limit - sum(len(part) + gap for part in shown_parts)
+        texts = _fitted(ending, max(-(-limit * 2 // 3), room_left), least=1)
+        texts += _fitted(shown_parts, limit - len(_PARTS_GAP.join([*texts, ""])))
         return Excerpt(_PARTS_GAP.join(texts), is_whole=False)
-    whole = _PARTS_GAP.join(part.clipped(limit) for part in [*ending, *shown])
+    whole = _PARTS_GAP.join(part.clipped(limit) for part in [*ending, *shown_parts])
     # `_ending_parts` shows as many denials as there is room for: compare with no limit.
     return Excerpt(
         whole, is_whole=not result.denials or ending == _ending_parts(result, sys.maxsize)
@@ -484,23 +484,25 @@ def before_gaps(reply: str) -> dict[str, tuple[int, int]]:
     part counts, since the position of later parts in the stream isn't known.
     """
     positions = dict[str, tuple[int, int]]()
-    seen = set[str]()
-    kind, number, before = "", 0, ""
+    headings = set[str]()
+    kind, number, previous_line = "", 0, ""
     for line in reply.split("\n"):
         if f"{line}\n" in (Heading.STDOUT, Heading.STDERR):
-            kind, number, before = "" if line in seen else line.removesuffix(":"), 0, ""
-            seen.add(line)
+            kind, number, previous_line = "" if line in headings else line.removesuffix(":"), 0, ""
+            headings.add(line)
             continue
         if kind and not line.startswith("\\") and reads_as_heading(line):
             if gap := _GAP.search(line):
                 # A note on what the policy's caps left out has a line of its own, and the line
                 # before it, where the stream was cut, ends in dots. Notes of this module stand
                 # within the line that they cut.
-                is_behind = line.startswith(Heading.NOTICE) and before.endswith(Heading.REST)
-                begun = before[:-1] if is_behind else line[: gap.start()].removesuffix(" ")
-                positions[kind] = number - is_behind, len(begun.encode())
+                is_behind = line.startswith(Heading.NOTICE) and previous_line.endswith(Heading.REST)
+                partial_line = (
+                    previous_line[:-1] if is_behind else line[: gap.start()].removesuffix(" ")
+                )
+                positions[kind] = number - is_behind, len(partial_line.encode())
             kind = ""
-        number, before = number + 1, line
+        number, previous_line = number + 1, line
     return positions
 
 
@@ -526,14 +528,16 @@ def _fitted(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
     first ``least`` parts.
     """
     for number in range(len(parts), least - 1, -1):
-        kept = [*parts[:number], *([_REST] if number < len(parts) else [])]
-        rooms = [0] * len(kept)
-        left = max(0, room - len(_PARTS_GAP) * max(0, len(kept) - 1))
+        candidates = [*parts[:number], *([_REST] if number < len(parts) else [])]
+        rooms = [0] * len(candidates)
+        room_left = max(0, room - len(_PARTS_GAP) * max(0, len(candidates) - 1))
         # The shortest part first: what it doesn't need is shared by the longer parts.
-        for done, index in enumerate(sorted(range(len(kept)), key=lambda at: len(kept[at]))):
-            rooms[index] = min(len(kept[index]), left // (len(kept) - done))
-            left -= rooms[index]
-        sized = list(zip(kept, rooms, strict=True))
+        for rank, index in enumerate(
+            sorted(range(len(candidates)), key=lambda at: len(candidates[at]))
+        ):
+            rooms[index] = min(len(candidates[index]), room_left // (len(candidates) - rank))
+            room_left -= rooms[index]
+        sized = list(zip(candidates, rooms, strict=True))
         if all(size >= min(len(part), _MIN_PART) for part, size in sized):
             return [part.clipped(size) for part, size in sized]
     return [part.clipped(room) for part in parts[:least]]
@@ -548,8 +552,8 @@ def _ending_parts(result: Result, limit: int) -> list[_Part]:
         case "ok":
             if card := _outcome_text(result):
                 return [_Part(None, card)]
-            how = "." if showed_anything(result) else " and showed nothing."
-            return [_Part(Heading.RAN, how), *_failed_program(result)]
+            remark = "." if showed_anything(result) else " and showed nothing."
+            return [_Part(Heading.RAN, remark), *_failed_program(result)]
         case "denied":
             findings = f"{count(len(result.denials), 'finding')} (policy {result.policy})."
             head = _Part(Heading.NOT_RUN, f": {findings}")
@@ -589,8 +593,8 @@ def _failed_program(result: Result) -> Iterator[_Part]:
     says_why = status in (126, 127)  # a shell's, of what can't be executed, and is not there
     looks_like_network = not says_why and _OF_NETWORK.search(result.source)
     if policy is not None and network is not True and looks_like_network:
-        what = "can reach only listed addresses" if network else "have no network"
-        text += f". Under policy {policy.name} cells {what} (network_access)"
+        network_words = "can reach only listed addresses" if network else "have no network"
+        text += f". Under policy {policy.name} cells {network_words} (network_access)"
     yield _Part(Heading.PROGRAM, f"{text}.")
 
 
@@ -635,10 +639,14 @@ def _denials_text(denials: Sequence[Denial], room: int, policy: str) -> str:
     """
     texts = list(map(_denial_text, denials[:_MAX_DENIALS]))
     while True:
-        more = len(denials) - len(texts)
-        rest = [f"{Heading.MORE_FINDINGS.format(number=more)}{'s' * (more > 1)}."] if more else []
-        shown = (line for denial in denials[: len(texts)] for line in denial.allows)
-        allows = allowing(shown, policy if policy in PRESETS else "").block
+        hidden = len(denials) - len(texts)
+        rest = (
+            [f"{Heading.MORE_FINDINGS.format(number=hidden)}{'s' * (hidden > 1)}."]
+            if hidden
+            else []
+        )
+        policy_lines = (line for denial in denials[: len(texts)] for line in denial.allows)
+        allows = allowing(policy_lines, policy if policy in PRESETS else "").block
         block = [_indented_block(Heading.OPERATOR_ALLOWS, allows)] if allows else []
         text = _PARTS_GAP.join([*texts, *rest, *block])
         if len(text) <= room or len(texts) <= 1:
@@ -677,8 +685,8 @@ def _visible_source(text: str) -> str:
 
 
 def _indented(text: str) -> list[str]:
-    shown = visible_lines(clipped(text, _MAX_DETAIL).expandtabs(4))
-    return [textwrap.indent(shown, "    ")] if text else []
+    block = visible_lines(clipped(text, _MAX_DETAIL).expandtabs(4))
+    return [textwrap.indent(block, "    ")] if text else []
 
 
 def _continued(lines: Sequence[str]) -> str:
@@ -696,8 +704,8 @@ def _traceback(error: CellError, message: str, *, refused: bool) -> Iterator[str
     chained = list[tuple[Heading, list[str]]]()
     texts = list[str]()
     for text in map(plain, error.lines):
-        if (how := _CHAINED.get(text.strip())) is not None:
-            chained.append((how, texts))
+        if (heading := _CHAINED.get(text.strip())) is not None:
+            chained.append((heading, texts))
             texts = []
         else:
             texts.append(text)
@@ -714,12 +722,12 @@ def _traceback(error: CellError, message: str, *, refused: bool) -> Iterator[str
     if rest.strip("- \n"):
         yield textwrap.indent(_visible_source(_CELL_FILE.sub(r"\1", rest)), _INDENT)
     if frames:
-        for how, texts in chained[: -_MAX_CAUSES - 1 : -1]:
+        for heading, texts in chained[: -_MAX_CAUSES - 1 : -1]:
             frames, tail = _frames(texts)
             earlier = _visible_source(clipped(_NO_MESSAGE.sub(r"\1", tail.strip()), _MAX_DETAIL))
             if earlier == message and not any(map(_CELL.match, texts)):
                 continue  # a library raised its own error again with the same words
-            yield _continued(f"{how}{earlier}".split("\n"))
+            yield _continued(f"{heading}{earlier}".split("\n"))
             yield from frames
 
 
@@ -733,19 +741,23 @@ def _beyond_message(text: str, message: str, *, refused: bool) -> str:
     if refused:
         text = _without_reason(text)
     lines = _NO_MESSAGE.sub(r"\1", text.strip("\n")).split("\n")
-    at = 0
+    position = 0
     number = 0
     while (
-        number < len(lines) and at < len(message) and message.startswith(lines[number].strip(), at)
+        number < len(lines)
+        and position < len(message)
+        and message.startswith(lines[number].strip(), position)
     ):
-        at += len(lines[number].strip())
-        while message[at : at + 1].isspace():
-            at += 1
+        position += len(lines[number].strip())
+        while message[position : position + 1].isspace():
+            position += 1
         number += 1
-    if refused and message[at:].removeprefix(": ").startswith(_REASON):
+    if refused and message[position:].removeprefix(": ").startswith(_REASON):
         return "\n".join(line for line in lines[number:] if not line.startswith(_REASON))
     return (
-        "\n".join(lines[number:]) if at >= len(message) else text.replace(message, "").strip("\n")
+        "\n".join(lines[number:])
+        if position >= len(message)
+        else text.replace(message, "").strip("\n")
     )
 
 
@@ -769,11 +781,13 @@ def _frames(texts: Sequence[str]) -> tuple[list[str], str]:
     for number, text in enumerate(texts, 1):
         is_last = number == len(texts)
         if (frame := _CELL.match(text)) is not None:
-            where = f"  line {frame[1]}" + (f", in {_visible_line(frame[2])}" if frame[2] else "")
+            location = f"  line {frame[1]}" + (
+                f", in {_visible_line(frame[2])}" if frame[2] else ""
+            )
             line = _ARROW.search(frame[3])
             rest = frame[3].strip("\n")
             source = line[1] if line else "" if is_last or "\n" in rest else rest
-            frames.append(f"{where}: {_visible_line(source)}" if source else where)
+            frames.append(f"{location}: {_visible_line(source)}" if source else location)
             tail = [] if source else [frame[3]]
         elif (_FILE.match(text) and not is_last) or _HEAD.fullmatch(text):
             if _LIBRARY.match(text):
@@ -794,13 +808,13 @@ def _shown_parts(result: Result, limit: int = sys.maxsize, more: str = "") -> It
     is put before "bytes" in the line on what the policy's caps left out.
     """
     if late := result.late_output.strip() and result.late_output:
-        yield _Part.of(Heading.LATE, _beneath(late, limit, _gaps(result.outputs)))
-    shown = list(_parts_in_order(result, limit))
-    if len(shown) > _MAX_SHOWN:  # if each of many parts had its share, nothing of it would be left
-        yield from (one.read() for one in shown[: _MAX_SHOWN - 1])
-        yield _as_one(shown[_MAX_SHOWN - 1 :], limit)
+        yield _Part.of(Heading.LATE, _beneath_heading(late, limit, _gaps(result.outputs)))
+    parts = list(_parts_in_order(result, limit))
+    if len(parts) > _MAX_SHOWN:  # if each of many parts had its share, nothing of it would be left
+        yield from (part.read() for part in parts[: _MAX_SHOWN - 1])
+        yield _merged_part(parts[_MAX_SHOWN - 1 :], limit)
     else:
-        yield from (one.read() for one in shown)
+        yield from (part.read() for part in parts)
     if (pages := _pages(result, limit)).text:
         yield pages
     for line in result.notices:
@@ -815,7 +829,7 @@ def _shown_parts(result: Result, limit: int = sys.maxsize, more: str = "") -> It
             yield _Part(heading, f"{_listed(lines)}.")
 
 
-def _as_one(parts: Sequence[_LazyPart], limit: int) -> _Part:
+def _merged_part(parts: Sequence[_LazyPart], limit: int) -> _Part:
     """Return parts as one part: the other parts' headings are lines of its text."""
     first = parts[0].read()
 
@@ -825,22 +839,24 @@ def _as_one(parts: Sequence[_LazyPart], limit: int) -> _Part:
         part = parts[number].read()
         return Cut(f"{part.heading or ''}{part.text}", part.tail, part.missing)
 
-    return _Part.of(first.heading, joined([one.size for one in parts], make, _PARTS_GAP, limit))
+    return _Part.of(
+        first.heading, joined([lazy_part.size for lazy_part in parts], make, _PARTS_GAP, limit)
+    )
 
 
 def _lazy_part(heading: Heading, text: str, limit: int, hosts: Collection[str] = ()) -> _LazyPart:
-    """Return a part of text that a cell printed; see ``_beneath``."""
-    return _LazyPart(len(text), lambda: _Part.of(heading, _beneath(text, limit, hosts)))
+    """Return a part of text that a cell printed; see ``_beneath_heading``."""
+    return _LazyPart(len(text), lambda: _Part.of(heading, _beneath_heading(text, limit, hosts)))
 
 
-def _beneath(text: str, limit: int, hosts: Collection[str] = ()) -> Cut:
+def _beneath_heading(text: str, limit: int, hosts: Collection[str] = ()) -> Cut:
     """Return a cell's text cleaned and marked, to stand beneath a heading.
 
     It has at least ``limit`` characters of either end. ``hosts`` are lines in it that the host
     wrote, which stay unmarked.
     """
-    read = _without_styles(text.rstrip("\n"), limit).stripped()
-    return read.to(limit).each(functools.partial(beneath, hosts=hosts)).stripped()
+    unstyled = _without_styles(text.rstrip("\n"), limit).stripped()
+    return unstyled.to(limit).each(functools.partial(beneath, hosts=hosts)).stripped()
 
 
 def _without_styles(text: str, limit: int) -> Cut:
@@ -857,7 +873,7 @@ def _without_styles(text: str, limit: int) -> Cut:
 def _pages(result: Result, limit: int = sys.maxsize) -> _Part:
     """Return the part of what ``name?`` showed; its text is empty if the cell asked for nothing."""
     pages = _PARTS_GAP.join(result.pages).strip("\n")
-    return _Part.of(Heading.PAGES, _beneath(pages if pages.strip() else "", limit))
+    return _Part.of(Heading.PAGES, _beneath_heading(pages if pages.strip() else "", limit))
 
 
 def _beside_the_error(error: CellError | None, stderr: str) -> str:
@@ -879,14 +895,14 @@ def _parts_in_order(result: Result, limit: int) -> Iterator[_LazyPart]:
     displays = list[Display]()
     texts_of = dict[int, str]()
 
-    for shown in (*_shown_by(result), None):  # None, at the end, yields what was collected
-        if isinstance(shown, _Text):
-            printed[shown.heading].append(shown.text)
+    for item in (*_shown_by(result), None):  # None, at the end, yields what was collected
+        if isinstance(item, _Text):
+            printed[item.heading].append(item.text)
             continue
         whole = [(heading, "".join(pieces)) for heading, pieces in printed.items()]
         whole[1] = Heading.STDERR, _beside_the_error(result.error, whole[1][1])
         texts = [(heading, text) for heading, text in whole if text.strip()]
-        together = not texts and isinstance(shown, Display) and not shown.by_host
+        together = not texts and isinstance(item, Display) and not item.by_host
         if displays and not together:  # they came before the text that was printed
             yield _displayed(displays, texts_of, limit)
             displays = []
@@ -894,15 +910,15 @@ def _parts_in_order(result: Result, limit: int) -> Iterator[_LazyPart]:
             yield _lazy_part(heading, text, limit, gaps)
         for pieces in printed.values():
             pieces.clear()
-        match shown:
+        match item:
             case Display(by_host=True):
-                yield _LazyPart(0, functools.partial(_card, shown, limit))
+                yield _LazyPart(0, functools.partial(_card, item, limit))
             case Display():
-                displays.append(shown)
+                displays.append(item)
             case _ResultShown(display) if (part := _result_part(display, limit)).text.strip():
                 yield _LazyPart(len(part), functools.partial(_unchanged, part))
             case _ErrorShown():
-                yield _LazyPart(0, functools.partial(_Part, shown.heading, shown.text))
+                yield _LazyPart(0, functools.partial(_Part, item.heading, item.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -954,16 +970,20 @@ _Shown = _Text | Display | _ResultShown | _ErrorShown
 
 def displays_in_order(result: Result) -> Iterator[Display]:
     """Yield displays, and values that were shown, in the order in which ``to_string`` has them."""
-    for shown in _shown_by(result):
-        if isinstance(shown, Display):
-            yield shown
-        elif isinstance(shown, _ResultShown):
-            yield shown.display
+    for item in _shown_by(result):
+        if isinstance(item, Display):
+            yield item
+        elif isinstance(item, _ResultShown):
+            yield item.display
 
 
 def _shown_by(result: Result) -> Iterator[_Shown]:
     """Yield what a cell showed, in order."""
-    return _in_order(result, _of_cell(result.outputs)) if result.outputs else _of_fields(result)
+    return (
+        _items_in_order(result, _outputs_of_cell(result.outputs))
+        if result.outputs
+        else _of_fields(result)
+    )
 
 
 def _of_fields(result: Result) -> Iterator[_Shown]:
@@ -975,33 +995,33 @@ def _of_fields(result: Result) -> Iterator[_Shown]:
     yield from sorted(result.displays, key=lambda display: not display.by_host)
 
 
-def _of_cell(outputs: Iterable[Output]) -> list[Output]:
+def _outputs_of_cell(outputs: Iterable[Output]) -> list[Output]:
     """Return outputs without cellblock's own cards and notices, and without late output."""
-    return [one for one in outputs if not (one.ours or one.late or one.is_notice)]
+    return [output for output in outputs if not (output.ours or output.late or output.is_notice)]
 
 
-def _in_order(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
+def _items_in_order(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
     """Yield what a cell showed, in order; ``outputs`` are some or all of the result's outputs.
 
     The error that ended the cell is left out. If a formatter failed, the display that follows may
     have nothing but the object's name: then the name becomes part of the error.
     """
     failed = list[_ErrorShown]()
-    for shown in _in_transcript_order(result, outputs):
-        if isinstance(shown, _ErrorShown) and shown.of_display:
-            failed.append(shown)
+    for item in _items_of_transcript(result, outputs):
+        if isinstance(item, _ErrorShown) and item.of_display:
+            failed.append(item)
             continue
-        is_name = bool(failed) and isinstance(shown, Display) and _only_names(shown)
+        is_name = bool(failed) and isinstance(item, Display) and _only_names(item)
         if is_name:
-            failed[-1] = replace(failed[-1], name=str(shown).strip())
+            failed[-1] = replace(failed[-1], name=str(item).strip())
         yield from failed
         failed.clear()
         if not is_name:
-            yield shown
+            yield item
     yield from failed
 
 
-def _in_transcript_order(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
+def _items_of_transcript(result: Result, outputs: Iterable[Output]) -> Iterator[_Shown]:
     """Yield what is left of the outputs once updates and ``clear_output`` are applied, in order.
 
     The error that ended the cell is left out, and so is an error with the type and message of
@@ -1018,29 +1038,31 @@ def _in_transcript_order(result: Result, outputs: Iterable[Output]) -> Iterator[
         if output.is_of_display:
             of_display.add(id(output.content["traceback"]))
         transcript.apply(output)
-    shown = transcript.outputs()
-    errors = [one for one in shown if one["output_type"] == "error"]
-    shown_before = {_type_and_message(one) for one in errors if id(one["traceback"]) in of_display}
+    final_outputs = transcript.outputs()
+    errors = [entry for entry in final_outputs if entry["output_type"] == "error"]
+    shown_before = {
+        _type_and_message(entry) for entry in errors if id(entry["traceback"]) in of_display
+    }
     if result.error is not None:
         shown_before.add((result.error.type, result.error.message))
-    for one in shown:
-        match one["output_type"]:
-            case _ if "data" in one and shown_at_the_end(one["data"], result.widgets) is None:
+    for entry in final_outputs:
+        match entry["output_type"]:
+            case _ if "data" in entry and shown_at_the_end(entry["data"], result.widgets) is None:
                 continue
             case "stream":
-                name = Heading.STDERR if one["name"] == "stderr" else Heading.STDOUT
-                yield _Text(name, one["text"])
+                name = Heading.STDERR if entry["name"] == "stderr" else Heading.STDOUT
+                yield _Text(name, entry["text"])
             case "error":
-                error = _cell_error(one)
-                fails = id(one["traceback"]) in of_display
+                error = _cell_error(entry)
+                fails = id(entry["traceback"]) in of_display
                 own = result.error is not None and error.lines == result.error.lines
-                if not own and (fails or _type_and_message(one) not in shown_before):
-                    shown_before.add(_type_and_message(one))
+                if not own and (fails or _type_and_message(entry) not in shown_before):
+                    shown_before.add(_type_and_message(entry))
                     yield _ErrorShown(error, of_display=fails)
             case kind:
-                by_host = id(one["data"]) in hosts
-                data = shown_at_the_end(one["data"], result.widgets) or {}
-                display = Display(data, one["metadata"], by_host=by_host)
+                by_host = id(entry["data"]) in hosts
+                data = shown_at_the_end(entry["data"], result.widgets) or {}
+                display = Display(data, entry["metadata"], by_host=by_host)
                 yield _ResultShown(display) if kind == "execute_result" else display
 
 
@@ -1082,9 +1104,9 @@ def _displayed(displays: Sequence[Display], texts: dict[int, str], limit: int) -
 
     def read() -> _Part:
         if sum(sizes) <= _MOST_OF_SHORT:
-            shown = [_display_text(*read_one(number)[:2]) for number in range(len(displays))]
-            if all(len(line) <= _MAX_NAME and len(line.head.splitlines()) <= 1 for line in shown):
-                names = [verbatim_lines(line.head.strip()) for line in shown]
+            cuts = [_display_text(*read_one(number)[:2]) for number in range(len(displays))]
+            if all(len(line) <= _MAX_NAME and len(line.head.splitlines()) <= 1 for line in cuts):
+                names = [verbatim_lines(line.head.strip()) for line in cuts]
                 return _Part(Heading.DISPLAYED, _listed(names))
         return _Part.of(Heading.DISPLAYED_TEXTS, joined(sizes, make, _PARTS_GAP, limit))
 
@@ -1113,9 +1135,9 @@ def _cleaned(display: Display, text: str, limit: int) -> tuple[Cut, frozenset[st
     page = display.data.get(_HTML)
     if isinstance(page, Frame) and not _pictures(display):
         library = page.library.partition("-")[0]
-        what = f"figure of {_LIBRARIES.get(library, library)}" if library else "page"
+        page_kind = f"figure of {_LIBRARIES.get(library, library)}" if library else "page"
         has_its_text = bool(text) and text.strip() != str(display).strip()
-        note = _UNSEEN.format(what=what, seen=_ITS_TEXT if has_its_text else _NOTHING)
+        note = _UNSEEN.format(what=page_kind, seen=_ITS_TEXT if has_its_text else _NOTHING)
         hosts.add(note)
         end = (cut.tail if cut.missing else cut.head).removesuffix("\n")
         end = f"{end}\n{note}" if end else note
@@ -1138,10 +1160,10 @@ def _display_text(display: Display, cut: Cut) -> Cut:
     kinds = [kind for kind in display.data if kind not in unnamed]
     if cut and not kinds:
         return cut
-    named = f"<{', '.join(kinds) or 'nothing'}>"
+    kinds_note = f"<{', '.join(kinds) or 'nothing'}>"
     if several:
-        return Cut(f"{named}\n{cut.head}", cut.tail, cut.missing)
-    return Cut(f"{named} {cut.head.strip()}".rstrip())
+        return Cut(f"{kinds_note}\n{cut.head}", cut.tail, cut.missing)
+    return Cut(f"{kinds_note} {cut.head.strip()}".rstrip())
 
 
 def _marked(display: Display, limit: int) -> Cut:
@@ -1218,8 +1240,8 @@ def result_of(
     exported = run.exported
     failed = content["status"] != "ok"
     transcript = _transcript(outputs)
-    shown = transcript.outputs()
-    displays = _displays(transcript, shown, outputs)
+    final_outputs = transcript.outputs()
+    displays = _displays(transcript, final_outputs, outputs)
     status: Status = "ok" if not failed else "failed" if views.failed else "refused"
     if failed and not views.failed and outcome is not None:
         status = outcome.status
@@ -1228,10 +1250,10 @@ def result_of(
     calls = outcome.tool_calls if outcome is not None else None
     return Result(
         status=status,
-        output=_stream_text(shown, "stdout"),
-        error_output=_stream_text(shown, "stderr"),
-        late_output="".join(one.content["text"] for one in late),
-        notices=tuple(_notice(one) for one in outputs if one.is_notice),
+        output=_stream_text(final_outputs, "stdout"),
+        error_output=_stream_text(final_outputs, "stderr"),
+        late_output="".join(text_output.content["text"] for text_output in late),
+        notices=tuple(_notice(text_output) for text_output in outputs if text_output.is_notice),
         result=str(rich) if rich is not None else None,
         value=_value(outcome) if status == "ok" and outcome is not None else None,
         rich_result=rich,
@@ -1290,7 +1312,7 @@ def _transcript(outputs: Iterable[Output]) -> Transcript:
     Outputs that an output widget captured are included, because a result shows no widgets.
     """
     transcript = Transcript()
-    for output in _of_cell(outputs):
+    for output in _outputs_of_cell(outputs):
         transcript.apply(output)
     return transcript
 
@@ -1306,8 +1328,8 @@ def logged(result: Result, room: int = MOST_LOGGED) -> str:
     """
     parts = list(_logged_parts(result, room))
     log = joined([part.size for part in parts], lambda at: _in_log(parts[at].read()), "", room)
-    left = left_out(result)
-    behind = f"\n{left}\n" if left and (log.missing or len(log) > room) else ""
+    cap_note = left_out(result)
+    behind = f"\n{cap_note}\n" if cap_note and (log.missing or len(log) > room) else ""
     return log.clipped(room - len(behind)) + behind if len(behind) < room else log.clipped(room)
 
 
@@ -1327,17 +1349,21 @@ def _logged_parts(result: Result, limit: int) -> Iterator[_LazyPart]:
             outputs.append(output)
     if late := result.late_output.strip() and result.late_output:
         yield _LazyPart(len(late), functools.partial(_printed, Heading.LATE, late, limit, gaps))
-    for shown in _in_order(result, outputs):
-        match shown:
+    for item in _items_in_order(result, outputs):
+        match item:
             case _Text(text=text):
                 yield _LazyPart(len(text), functools.partial(_printed, None, text, limit, gaps))
             case Display():
-                yield _LazyPart(_length(shown), functools.partial(_display_logged, shown, limit))
+                yield _LazyPart(_length(item), functools.partial(_display_logged, item, limit))
             case _ErrorShown(error=error):
                 size = len(error.message) + 1
-                yield _LazyPart(size, functools.partial(_error_logged, shown))
-    last = [_pages(result, limit), *_failed_program(result)]
-    yield from (_LazyPart(len(one), functools.partial(_unchanged, one)) for one in last if one.text)
+                yield _LazyPart(size, functools.partial(_error_logged, item))
+    last_parts = [_pages(result, limit), *_failed_program(result)]
+    yield from (
+        _LazyPart(len(part), functools.partial(_unchanged, part))
+        for part in last_parts
+        if part.text
+    )
 
 
 def _length(display: Display) -> int:
@@ -1347,8 +1373,8 @@ def _length(display: Display) -> int:
     )
 
 
-def _error_logged(shown: _ErrorShown) -> _Part:
-    return _Part(shown.heading, shown.text)
+def _error_logged(error: _ErrorShown) -> _Part:
+    return _Part(error.heading, error.text)
 
 
 def _printed(heading: Heading | None, text: str, limit: int, hosts: Collection[str]) -> _Part:
@@ -1410,24 +1436,35 @@ def _notice(output: Output) -> str:
     return visible(plain(output.content["data"][_PLAIN]))
 
 
-def _stream_text(shown: Sequence[Mapping[str, Any]], name: str) -> str:
-    return "".join(output["text"] for output in shown if output.get("name") == name)
+def _stream_text(outputs: Sequence[Mapping[str, Any]], name: str) -> str:
+    return "".join(output["text"] for output in outputs if output.get("name") == name)
 
 
 def _displays(
-    transcript: Transcript, shown: Sequence[Mapping[str, Any]], outputs: Sequence[Output]
+    transcript: Transcript, final_outputs: Sequence[Mapping[str, Any]], outputs: Sequence[Output]
 ) -> list[tuple[str, Display]]:
     """Return displays and the result, each with the type of its output."""
     # A transcript keeps the very bundles of the outputs, so identity tells which are the host's.
-    hosts = {id(one.content["data"]) for one in outputs if one.by_host and "data" in one.content}
-    ids = {at: name for name, positions in transcript.displays.items() for at in positions}
+    hosts = {
+        id(output.content["data"])
+        for output in outputs
+        if output.by_host and "data" in output.content
+    }
+    ids = {
+        position: name for name, positions in transcript.displays.items() for position in positions
+    }
     return [
         (
-            one["output_type"],
-            Display(one["data"], one["metadata"], ids.get(at), by_host=id(one["data"]) in hosts),
+            output["output_type"],
+            Display(
+                output["data"],
+                output["metadata"],
+                ids.get(position),
+                by_host=id(output["data"]) in hosts,
+            ),
         )
-        for at, one in enumerate(shown)
-        if "data" in one
+        for position, output in enumerate(final_outputs)
+        if "data" in output
     ]
 
 
@@ -1452,15 +1489,15 @@ def _stop(stopped: Stopped, content: Mapping[str, Any], views: Views) -> Stop:
 
 
 def _tool_call(record: CallRecord) -> ToolCall:
-    shown = record.as_dict()
-    error = shown.get("error")
+    fields = record.as_dict()
+    error = fields.get("error")
     return ToolCall(
-        name=shown["name"],
-        args=tuple(shown["args"]),
-        kwargs=shown["kwargs"],
+        name=fields["name"],
+        args=tuple(fields["args"]),
+        kwargs=fields["kwargs"],
         status=record.status,
-        seconds=shown["seconds"],
-        result=shown.get("result"),
+        seconds=fields["seconds"],
+        result=fields.get("result"),
         error=(error["type"], error["message"]) if error is not None else None,
         tokens=record.tokens,
     )

@@ -276,9 +276,9 @@ class AsyncSandboxPool:
         narrower = self._policy
         resolved = paths.without_scratch(config.policy, scratch)
         if not isinstance(narrower, Policy) or resolved.digest() != narrower.digest():
-            what = "a folder that it names was moved meanwhile"
+            problem = "a folder that it names was moved meanwhile"
             remedy = "Run it again."
-            raise PolicyError(what, file=resolved.name, remedy=remedy)
+            raise PolicyError(problem, file=resolved.name, remedy=remedy)
         operators = paths.with_scratch(self._operators, scratch)
         return msgspec.structs.replace(config, operators=operators)
 
@@ -287,7 +287,7 @@ class AsyncSandboxPool:
         from cellblock.host.services.tools import registry, runner  # noqa: PLC0415 - pydantic
 
         tools = registry.register_functions(functions)
-        self._tools = tuple(one.tool for one in tools.values())
+        self._tools = tuple(registered.tool for registered in tools.values())
         by_name = functions.items() if isinstance(functions, dict) else ()
         self.unasked = frozenset(name for name, function in by_name if hasattr(function, UNASKED))
 
@@ -315,8 +315,10 @@ class AsyncSandboxPool:
             file = self._policy if isinstance(self._policy, str) else self._policy.name
             value = repr(str(self._project))
             remedy = "Name a folder that is there."
-            what = f"no such folder: {exc.strerror}"
-            raise PolicyError(what, file=file, key="project", value=value, remedy=remedy) from None
+            problem = f"no such folder: {exc.strerror}"
+            raise PolicyError(
+                problem, file=file, key="project", value=value, remedy=remedy
+            ) from None
 
     def sandbox(
         self,
@@ -615,10 +617,10 @@ class AsyncSandbox:
         views.how_to_keep = self.pool.kept_by
         self._loop = asyncio.get_running_loop()
         folder = default_path().parent / "output"
-        kept = OutputLog(folder, views.kept_bytes(), output_log.SHORT_PAGE)
-        self._kept = kept
+        log = OutputLog(folder, views.kept_bytes(), output_log.SHORT_PAGE)
+        self._kept = log
         self._audit = open_audit(views.in_force, self.log_written)
-        self._front = front = SandboxFront(views, kept, self._audit, self._ask)
+        self._front = front = SandboxFront(views, log, self._audit, self._ask)
         front.inherited = inherited
         if self._approve is not None:
             self._prompt = ProgramPrompt(self._approve, front)
@@ -650,13 +652,13 @@ class AsyncSandbox:
         """
         cwd = None if self._cwd is None else self.pool.readable_folder(self._cwd)
         if self._cwd is not None and cwd is None:
-            what = "not a folder that cells can read"
+            problem = "not a folder that cells can read"
             remedy = "Name one beneath a read root."
             if not self.pool.config.has_project:
                 remedy += " Without project= there is none in the project."
             name = self.pool.config.policy.name
             value = repr(os.fspath(self._cwd))
-            raise PolicyError(what, file=name, key="cwd", value=value, remedy=remedy)
+            raise PolicyError(problem, file=name, key="cwd", value=value, remedy=remedy)
         config = self.pool.config_for(self._inputs, cwd)
         self._config = config = config.with_variables(self._env) if self._env else config
         if self._artifacts is not None:
@@ -664,9 +666,9 @@ class AsyncSandbox:
             # Only the links in its parent are resolved: the folder itself need not exist yet.
             config = config.with_artifacts(f"{os.path.realpath(path.parent)}/{path.name}")
         if not self._snapshots and config.policy.snapshots == "auto":
-            off = config.policy.replace(snapshots="off")
+            without_snapshots = config.policy.replace(snapshots="off")
             operators = config.operators and config.operators.replace(snapshots="off")
-            config = msgspec.structs.replace(config, policy=off, operators=operators)
+            config = msgspec.structs.replace(config, policy=without_snapshots, operators=operators)
         return msgspec.structs.replace(config, notebook=self._notebook)
 
     @property
@@ -738,23 +740,23 @@ class AsyncSandbox:
             value=not cell,  # of a notebook's cell the value is shown, but no program reads it
         )
         self._listed = 0.0
-        done = self._live.execute(request, on_output)
+        future = self._live.execute(request, on_output)
         try:
-            return await asyncio.shield(done)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await self._give_up(done)
+            await self._give_up(future)
             raise
 
-    async def _give_up(self, done: asyncio.Future[Result]) -> None:
+    async def _give_up(self, future: asyncio.Future[Result]) -> None:
         """Interrupt a cell whose caller was cancelled; a second interrupt kills it."""
-        while not done.done() and not self._closed:
+        while not future.done() and not self._closed:
             self._live.interrupt()
             try:
-                await asyncio.wait({done}, timeout=INTERRUPT_TIMEOUT)
+                await asyncio.wait({future}, timeout=INTERRUPT_TIMEOUT)
             except asyncio.CancelledError:
                 continue  # cancelled once more: don't wait for the timeout, interrupt again now
-        if done.done() and not done.cancelled():
-            done.exception()  # read, so that asyncio does not log it as never retrieved
+        if future.done() and not future.cancelled():
+            future.exception()  # read, so that asyncio does not log it as never retrieved
 
     # --- forks ----------------------------------------------------------------------------------
 
@@ -827,13 +829,13 @@ class AsyncSandbox:
                 for fork, result in zip(forks, results, strict=True):
                     if look is not None:
                         await look(fork, result)
-                kept = choose(results)
-                if kept is not None:
-                    await self._go_on_from(forks[kept])
+                chosen = choose(results)
+                if chosen is not None:
+                    await self._go_on_from(forks[chosen])
             finally:
                 for fork in forks:
                     await fork.close()
-        return Variants(results, kept)
+        return Variants(results, chosen)
 
     async def _go_on_from(self, fork: AsyncSandbox) -> None:
         """Replace this sandbox's guest by a copy of the fork's guest. Raises GuestError.
@@ -889,21 +891,21 @@ class AsyncSandbox:
         Called in this sandbox's turn. Raises ValueError, and GuestError as ``fork`` does.
         """
         session = self.session_of()
-        most = self.policy.max_branches
+        max_forks = self.policy.max_branches
         root = self
         self.check_budgets("forks and variants are", "Run one after the other in this sandbox.")
         while root.parent is not None:
             root = root.parent
         if count < 1:
             raise ValueError("fork at least one")
-        if _count_forks(root) + count > most:
-            raise GuestError(f"max_branches allows {most} forks of a sandbox and of its forks")
-        together = self.policy.forks_max_bytes
-        held = session.requests.supervisor.snapshots.held_together()
-        if together is not None and held > together:
+        if _count_forks(root) + count > max_forks:
+            raise GuestError(f"max_branches allows {max_forks} forks of a sandbox and of its forks")
+        max_bytes = self.policy.forks_max_bytes
+        held_bytes = session.requests.supervisor.snapshots.held_together()
+        if max_bytes is not None and held_bytes > max_bytes:
             raise GuestError(
-                f"forks_max_bytes allows {together:,} bytes for a sandbox and its forks, which "
-                f"hold {held:,}: close one, or delete variables"
+                f"forks_max_bytes allows {max_bytes:,} bytes for a sandbox and its forks, which "
+                f"hold {held_bytes:,}: close one, or delete variables"
             )
         locks = session.settings.prepare.plan.locks
         if "landlock" not in locks or "container" in locks or self.policy.snapshots == "off":
@@ -1036,15 +1038,15 @@ class AsyncSandbox:
             self._listed = time.monotonic() - began
         return variables_of(reply)
 
-    async def _ask_session(self, what: Callable[[Session, Callable[[Any], None]], None]) -> Any:
+    async def _ask_session(self, send: Callable[[Session, Callable[[Any], None]], None]) -> Any:
         """Return the session's reply to a request that runs no cell; None if it has none.
 
-        ``what`` sends the request: it is called with the session and the callback for the reply.
+        ``send`` sends the request, and is called with the session and the callback for the reply.
         Called in this sandbox's turn.
         """
         # To its end even if cancelled: the session takes one request at a time, and the next call
         # must not send its request before this one is answered.
-        return await _to_its_end(self._live.ask(what))
+        return await _to_its_end(self._live.ask(send))
 
     async def get(self, name: str) -> Any:
         """Return the value of the cells' variable ``name``: data, an array or a table.
@@ -1333,38 +1335,42 @@ class AsyncSandbox:
             cells = self._cell_folder()
             # Folders are opened on the loop's thread, because a descriptor that the zygote lends
             # must be closed there. Only the walk runs in a worker thread.
-            listed = tuple(cells.listed(cells.place(folder)))
-            files = functools.partial(self._files, cells, listed, only_changed=changed)
+            folders = tuple(cells.listed(cells.place(folder)))
+            files = functools.partial(self._files, cells, folders, only_changed=changed)
             return await in_thread(files)
 
     def _files(
         self,
         cells: exchange.CellFolder,
-        listed: Iterable[tuple[str, int, frozenset[str]]],
+        folders: Iterable[tuple[str, int, frozenset[str]]],
         *,
         only_changed: bool,
     ) -> tuple[File, ...]:
         """Return the files in folders that are open, and close these. Called in a worker thread.
 
-        ``listed`` has for each folder its path, its descriptor and the names that are skipped.
+        ``folders`` has for each folder its path, its descriptor and the names that are skipped.
         Under a layer, the layer says what cells changed. Elsewhere it is what changed on disk since
         the session began, except uploaded files that are still as ``upload`` wrote them.
         """
         files = list[File]()
         began = int(self._began * 1e9)
-        for folder, opened, skipped in listed:
-            written = self._written_under_layer(folder)
-            with closing(opened):
-                if written is not None and only_changed:
+        for folder, folder_fd, skipped in folders:
+            written_names = self._written_under_layer(folder)
+            with closing(folder_fd):
+                if written_names is not None and only_changed:
                     # The project may be large, and the layer knows which few files to look at.
-                    entries = exchange.find(os.dup(opened), written)
+                    entries = exchange.find(os.dup(folder_fd), written_names)
                 else:
-                    entries = exchange.walk(os.dup(opened), skipped)
+                    entries = exchange.walk(os.dup(folder_fd), skipped)
                 for below, status in entries:
                     path = f"{folder}/{below}"
-                    changed = status.st_ctime_ns >= began if written is None else below in written
+                    changed = (
+                        status.st_ctime_ns >= began
+                        if written_names is None
+                        else below in written_names
+                    )
                     if changed and (put := self._uploaded.get(path)) is not None:
-                        changed = not exchange.is_as_put(opened, below, put)
+                        changed = not exchange.is_as_put(folder_fd, below, put)
                     if changed or not only_changed:
                         files.append(File(cells.name(path), status.st_size, changed))
         return tuple(files)
@@ -1375,10 +1381,12 @@ class AsyncSandbox:
         while root.parent is not None:  # forks stage nothing: they read what the root stages
             root = root.parent
         try:
-            written = root.session_of().requests.open_written(folder)
+            folder_fd = root.session_of().requests.open_written(folder)
         except OSError:  # cells wrote nothing there
             return frozenset()
-        return None if written is None else frozenset(name for name, _ in exchange.walk(written))
+        return (
+            None if folder_fd is None else frozenset(name for name, _ in exchange.walk(folder_fd))
+        )
 
     def _cell_folder(self) -> exchange.CellFolder:
         session = self.session_of()
@@ -1420,12 +1428,12 @@ class AsyncSandbox:
         of by ``%output``. If the answer is not a page, it also has what was printed since the last
         cell ended, which no result has yet.
         """
-        kept = self._live.outputs.cells_kept
-        shown = str(output_log.answer(kept, argument, of_tool=of_tool)["text/plain"])
+        log = self._live.outputs.cells_kept
+        text = str(output_log.answer(log, argument, of_tool=of_tool)["text/plain"])
         late = self._live.late_output
-        if late.strip() and not shown.startswith(Heading.PAGE.partition("{")[0]):
-            shown += f"\n\n{Heading.LATE}{beneath(without_styles(late))}"
-        return shown
+        if late.strip() and not text.startswith(Heading.PAGE.partition("{")[0]):
+            text += f"\n\n{Heading.LATE}{beneath(without_styles(late))}"
+        return text
 
     def keep_output(self, gaps: Mapping[str, tuple[int, int]], *, of_tool: bool = False) -> str:
         """Keep the last cell's output for ``earlier_output``, although its result has it.
@@ -1434,9 +1442,9 @@ class AsyncSandbox:
         for that part. Return the text that says where each stream goes on, with ``%output`` or
         (``of_tool``) with a tool's arguments; "" if nothing is kept.
         """
-        kept = self._live.outputs.cells_kept
-        kept.keep()
-        return output_log.places(kept, gaps, of_tool=of_tool)
+        log = self._live.outputs.cells_kept
+        log.keep()
+        return output_log.places(log, gaps, of_tool=of_tool)
 
     def interrupt(self) -> None:
         """Interrupt the running cell. A second call, at least half a second later, kills it."""
@@ -1585,7 +1593,7 @@ async def _to_its_end(work: Awaitable[T]) -> T:
         raise
 
 
-def variables_of(found: wire.Variables | None) -> tuple[Variable, ...]:
+def variables_of(reply: wire.Variables | None) -> tuple[Variable, ...]:
     """Return the variables in a guest's reply, without texts that are no names, types or shapes.
 
     A guest may send any text, and these are shown to people and models within sentences of the
@@ -1600,15 +1608,15 @@ def variables_of(found: wire.Variables | None) -> tuple[Variable, ...]:
             else "",
             variable.size,
         )
-        for variable in (found.variables if found is not None else ())
+        for variable in (reply.variables if reply is not None else ())
         if len(variable.name) <= _LONGEST_NAME and variable.name.isidentifier()
     )
 
 
-def type_of(said: str) -> str:
+def type_of(name: str) -> str:
     """Return the name of a type that a guest sent, or "" if it is not a name or too long."""
-    is_name = all(part.isidentifier() for part in said.split("."))
-    return said if len(said) <= _LONGEST_TYPE and is_name else ""
+    is_name = all(part.isidentifier() for part in name.split("."))
+    return name if len(name) <= _LONGEST_TYPE and is_name else ""
 
 
 def _can_be_set(name: str) -> bool:
@@ -1616,16 +1624,16 @@ def _can_be_set(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
 
 
-def _make_within(above: int, name: str) -> ForksFolder:
-    """Make the folder ``name`` in the open folder ``above``, and close ``above``.
+def _make_within(parent_fd: int, name: str) -> ForksFolder:
+    """Make the folder ``name`` in the open folder ``parent_fd``, and close ``parent_fd``.
 
     Called in a worker thread. The descriptor is closed here because the caller may have been
     cancelled meanwhile.
     """
-    with closing(above):
-        give_rights(above)  # cells may have taken away rights in it
-        os.mkdir(name, mode=0o700, dir_fd=above)
-        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+    with closing(parent_fd):
+        give_rights(parent_fd)  # cells may have taken away rights in it
+        os.mkdir(name, mode=0o700, dir_fd=parent_fd)
+        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
     return ForksFolder(name, status.st_dev, status.st_ino)
 
 
@@ -1645,8 +1653,8 @@ def keep_of(staged: Staged | None, paths: Paths, *, overwrite: bool) -> tuple[Ch
         raise ChangesError("nothing is staged under this policy")
     if staged is None:
         return ()
-    kept = keeping.keep(staged, names, by="a program", overwrite=overwrite)
-    return tuple(entry.change for entry in kept)
+    entries = keeping.keep(staged, names, by="a program", overwrite=overwrite)
+    return tuple(entry.change for entry in entries)
 
 
 def _names(paths: Paths) -> tuple[str, ...]:

@@ -129,11 +129,11 @@ class SessionWriter:
         self._unfinished = f".{secrets.token_hex(16)}"
         self._folder = open_named(path.parent, written, FOLDER)
         try:
-            opened = os.open(self._unfinished, NEW, 0o600, dir_fd=self._folder)
+            file_fd = os.open(self._unfinished, NEW, 0o600, dir_fd=self._folder)
         except OSError:
             os.close(self._folder)
             raise
-        self._file = os.fdopen(opened, "wb")
+        self._file = os.fdopen(file_fd, "wb")
         self._archive = ZipFile(self._file, "w", ZIP_STORED)
         self._left = MOST_VALUES
 
@@ -176,19 +176,19 @@ class SessionFile:
         folder = open_named(path.parent, written, FOLDER)
         try:
             with closing(folder):
-                opened = os.open(path.name, FILE, dir_fd=folder)
+                file_fd = os.open(path.name, FILE, dir_fd=folder)
         except OSError as exc:
             if exc.errno == errno.ELOOP:
                 raise ExchangeError(f"{path} is a link: name the file itself") from None
             raise
-        status = os.fstat(opened)
+        status = os.fstat(file_fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
-            os.close(opened)
-            what = f"is not a regular file, or has more than {_MOST_BYTES:,} bytes"
-            raise ExchangeError(f"{path} {what}")
+            os.close(file_fd)
+            problem = f"is not a regular file, or has more than {_MOST_BYTES:,} bytes"
+            raise ExchangeError(f"{path} {problem}")
         self._path = path
         self._size = status.st_size
-        self._file = os.fdopen(opened, "rb")
+        self._file = os.fdopen(file_fd, "rb")
 
     def read(self) -> SavedSession:
         """Return the content of ``session.json``. Call it before ``value`` and ``size``.

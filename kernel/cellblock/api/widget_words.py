@@ -66,8 +66,8 @@ class WidgetWords:
             return
         name = output.content["comm_id"]
         data = output.content["data"]
-        sent = data.get("state") if isinstance(data, dict) else None
-        state = dict(_remembered(sent)) if isinstance(sent, dict) else {}
+        sent_state = data.get("state") if isinstance(data, dict) else None
+        state = dict(_remembered(sent_state)) if isinstance(sent_state, dict) else {}
         if output.kind == "comm_close":
             if self._states.pop(name, None) is not None:
                 self._closed.add(name)
@@ -77,7 +77,7 @@ class WidgetWords:
                 self._states[name] = state
                 if len(self._states) > _MAX_WIDGETS:
                     del self._states[next(iter(self._states))]
-        elif isinstance(sent, dict) and name in self._states:
+        elif isinstance(sent_state, dict) and name in self._states:
             self._states[name].update(state)
             self._changed.add(name)
 
@@ -88,18 +88,18 @@ class WidgetWords:
         made; a widget that was closed has "". Later changes belong to the next cell.
         """
         ids = filter(None, dict.fromkeys(map(_view_id, outputs)))
-        shown = {name: words for name in ids if (words := self._words(name)) is not None}
+        words_by_name = {name: words for name in ids if (words := self._words(name)) is not None}
         self._changed.clear()
         self._closed.clear()
-        return shown
+        return words_by_name
 
     def _words(self, name: str) -> str | None:
         """Return what a widget and its children show; None if none of them has changed."""
         if name in self._closed:
             return ""
         parts = list(self._parts(name, [_MAX_READ]))
-        seen = {part for part, _ in parts}
-        if not seen & self._changed:
+        widget_names = {widget_name for widget_name, _ in parts}
+        if not widget_names & self._changed:
             return None
         return " ".join(text for _, text in parts if text)
 
@@ -171,8 +171,8 @@ def _text_of_state(state: Mapping[str, Any]) -> str:
     model = state.get("_model_name") or ""
     if model in _HTML or model in _TEXTS:
         text = str(value or "")
-        shown = text_of(text) if model in _HTML else text
-        return _in_a_line(" ".join(filter(None, [label, shown])))
+        readable = text_of(text) if model in _HTML else text
+        return _in_a_line(" ".join(filter(None, [label, readable])))
     if model.endswith("ProgressModel") and isinstance(value, int | float):
         maximum = state.get("max")
         bar = f"{value:g} of {maximum:g}" if isinstance(maximum, int | float) else f"{value:g}"

@@ -262,8 +262,8 @@ def main() -> None:
     while True:
         task = decode(_read_frame(tasks))
         content = _read_exactly(tasks, task.size)
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = math.ceil(used.ru_utime + used.ru_stime) + options.limits.cpu_seconds
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = math.ceil(usage.ru_utime + usage.ru_stime) + options.limits.cpu_seconds
         _limit(resource.RLIMIT_CPU, seconds)
         parent.sendall(frames.encode(judge_task(content, task, context)))
         forget()
@@ -285,11 +285,11 @@ def judge_task(content: bytes, task: CheckTask, context: JudgeContext) -> Verdic
         return not_checked(why)
 
 
-def _limit(kind: int, most: int) -> None:
-    """Set a soft limit to ``most``, or to the hard limit if that is lower."""
+def _limit(kind: int, new_limit: int) -> None:
+    """Set a soft limit to ``new_limit``, or to the hard limit if that is lower."""
     hard = resource.getrlimit(kind)[1]
-    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (allowed, hard))
+    soft = new_limit if hard == resource.RLIM_INFINITY else min(new_limit, hard)
+    resource.setrlimit(kind, (soft, hard))
 
 
 def _read_frame(stream: BinaryIO) -> bytes:

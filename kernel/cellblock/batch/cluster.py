@@ -282,11 +282,11 @@ def accept_offer(offer: PolicyOffer) -> Policy:
     policy = load.from_fields(offer.policy, file="the run's policy")
     if policy.digest() != offer.digest:
         raise BackendError("the policy that arrived is not the one that its hash is of")
-    denied = load.preset_values("safe")["read_deny_paths"]
-    denied = dict.fromkeys((*policy.read_deny_paths, *denied))
+    denied_paths = load.preset_values("safe")["read_deny_paths"]
+    denied_paths = dict.fromkeys((*policy.read_deny_paths, *denied_paths))
     # Logs are sent home. Until then they lie in the folder of this worker's user.
     audit = dataclasses.replace(policy.audit, folder=Audit().folder)
-    return policy.replace(read_deny_paths=tuple(denied), audit=audit)
+    return policy.replace(read_deny_paths=tuple(denied_paths), audit=audit)
 
 
 async def enforced_gaps(pool: AsyncSandboxPool) -> tuple[Gap, ...]:
@@ -297,10 +297,10 @@ async def enforced_gaps(pool: AsyncSandboxPool) -> tuple[Gap, ...]:
     async with pool.sandbox() as sandbox:
         backend = sandbox.backend
         gaps = sandbox.gaps
-    missing = [gap for gap in gaps if gap.status in (Status.unenforced, Status.unavailable)]
-    if missing:
-        what = "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in missing)
-        raise BackendError(f"backend {backend} can't enforce the policy here: {what}")
+    unenforced = [gap for gap in gaps if gap.status in (Status.unenforced, Status.unavailable)]
+    if unenforced:
+        summary = "; ".join(f"{gap.capability} is {gap.status}: {gap.actual}" for gap in unenforced)
+        raise BackendError(f"backend {backend} can't enforce the policy here: {summary}")
     return gaps
 
 
@@ -339,8 +339,10 @@ async def _run(
         (name,), unsafe = set(request.notebooks.values()), request.allow_unsafe
         policy = load.load(name, project=Path.cwd(), allow_unsafe=unsafe)
         if policy.artifact_export_paths:
-            what = "files that cells leave are not brought home from workers"
-            raise ClusterError(f"{policy.name}: artifact_export_paths: {what}. Remove the entry.")
+            problem = "files that cells leave are not brought home from workers"
+            raise ClusterError(
+                f"{policy.name}: artifact_export_paths: {problem}. Remove the entry."
+            )
         check_out_of_reach(request, folder, policy.filesystem_write_roots)
         executor = ClusterExecutor(address, policy, folder, progress.message, allow_unsafe=unsafe)
         # Set before it is entered, so that signals also end the run while it waits for workers.
@@ -404,9 +406,9 @@ class ClusterExecutor:
             try:
                 await self._client.register_plugin(plugin, name=self._name)
             except Exception as exc:  # noqa: BLE001 - whatever a worker has raised
-                what = "its workers can't take a policy. Is cellblock[dask] installed on each?"
-                why = f"({type(exc).__name__}: {exc})"
-                raise ClusterError(f"{self._address}: {what} {why}") from None
+                problem = "its workers can't take a policy. Is cellblock[dask] installed on each?"
+                cause = f"({type(exc).__name__}: {exc})"
+                raise ClusterError(f"{self._address}: {problem} {cause}") from None
             self._tasks.add(asyncio.create_task(self._watch()))
             await self._workers()
         except BaseException:
@@ -505,9 +507,9 @@ class ClusterExecutor:
         """
         key = f"{self._name}-{os.urandom(8).hex()}"
         # Dask may choose any worker, also one that comes later, unless some have refused.
-        chosen = workers if self._refusals else None
+        allowed_workers = workers if self._refusals else None
         future = self._client.submit(
-            run_notebook, self._name, key, payload, key=key, workers=chosen, pure=False
+            run_notebook, self._name, key, payload, key=key, workers=allowed_workers, pure=False
         )
         try:
             while not future.done():
@@ -517,7 +519,7 @@ class ClusterExecutor:
                 if future.done():
                     break
                 present = await self._workers()
-                if not present or (chosen and not set(chosen) & set(present)):
+                if not present or (allowed_workers and not set(allowed_workers) & set(present)):
                     return None
             return await self._answer(future)
         finally:
@@ -551,5 +553,5 @@ class ClusterExecutor:
         if left := answer.audit_left:
             name = answer.result.notebook
             self._message(f"{name}: its audit log stays on its worker: {left}")
-        written = answer.document
-        return answer.result, None if written is None else Document.from_bytes(written)
+        document = answer.document
+        return answer.result, None if document is None else Document.from_bytes(document)

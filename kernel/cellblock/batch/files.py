@@ -79,15 +79,19 @@ def find(paths: Sequence[str], exclude: Sequence[str]) -> tuple[list[File], list
     files = dict[str, File]()
     problems = list[Problem]()
     for path in paths:
-        before = len(problems)
-        found = list(_beneath(Path(path), problems, exclude))
-        if not found and len(problems) == before and not _excluded(shown(Path(path)), exclude):
+        problems_before = len(problems)
+        beneath = list(_beneath(Path(path), problems, exclude))
+        if (
+            not beneath
+            and len(problems) == problems_before
+            and not _excluded(shown(Path(path)), exclude)
+        ):
             problems.append(Problem(shown(Path(path)), NOTHING_FOUND))
-        for each in found:
+        for found_file in beneath:
             # Two paths to the same name in the same folder are one file; two names are two files,
             # even if one is a link to the other.
-            identity = f"{os.path.realpath(each.path.parent)}/{each.path.name}"
-            files.setdefault(identity, each)
+            identity = f"{os.path.realpath(found_file.path.parent)}/{found_file.path.name}"
+            files.setdefault(identity, found_file)
     return sorted(files.values(), key=lambda file: PurePath(file.shown).parts), problems
 
 
@@ -99,9 +103,9 @@ def absolute(path: str | Path) -> str:
 def shown(path: Path) -> str:
     """Return a path as messages show it: relative to the current folder if it lies in that."""
     whole = absolute(path)
-    here = absolute("")
-    if whole == here or whole.startswith(here.rstrip("/") + "/"):
-        return os.path.relpath(whole, here)
+    current_folder = absolute("")
+    if whole == current_folder or whole.startswith(current_folder.rstrip("/") + "/"):
+        return os.path.relpath(whole, current_folder)
     return whole if path.is_absolute() else os.path.normpath(path)
 
 
@@ -112,19 +116,19 @@ def read(file: File) -> bytes:
     Raise OSError if it can't be read.
     """
     *folders, name = file.path.relative_to(file.root).parts
-    opened = os.open(file.root, _FOLDER)
+    folder_fd = os.open(file.root, _FOLDER)
     try:
         for folder in folders:
-            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
-            os.close(opened)
-            opened = below
-        descriptor = os.open(name, _OPEN, dir_fd=opened)
+            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+            os.close(folder_fd)
+            folder_fd = below
+        descriptor = os.open(name, _OPEN, dir_fd=folder_fd)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NoFileError(LINK) from None
         raise
     finally:
-        os.close(opened)
+        os.close(folder_fd)
     with closing(descriptor):
         content = read_regular(descriptor, MAX_FILE_BYTES + 1)
     if content is None:
@@ -161,8 +165,8 @@ def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iter
     """Yield the notebooks and scripts in a folder and its subfolders."""
 
     def on_error(error: OSError) -> None:
-        where = shown(Path(os.fsdecode(error.filename)))
-        problems.append(Problem(where, f"can't be listed: {error.strerror}"))
+        path = shown(Path(os.fsdecode(error.filename)))
+        problems.append(Problem(path, f"can't be listed: {error.strerror}"))
 
     def included(names: list[str]) -> list[str]:
         visible_names = (name for name in sorted(names) if name[0] != ".")
@@ -179,7 +183,7 @@ def _walk(folder: Path, problems: list[Problem], exclude: Sequence[str]) -> Iter
 def _excluded(name: str, exclude: Sequence[str]) -> bool:
     """Return whether a pattern matches the path, a folder above it, or the name of either."""
     parts = PurePath(name).parts
-    paths = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+    paths = ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
     return any(fnmatchcase(text, pattern) for pattern in exclude for text in (*paths, *parts))
 
 
@@ -217,9 +221,9 @@ class UnreadableError(Exception):
         self.line = line
         self.column = column or 0
         self.cell = cell
-        where = f": cell {cell}" if cell else ""
-        where += "" if column is None else f" (line {line}, column {column + 1})"
-        super().__init__(clip(visible(about_file or why), _MAX_REASON - len(where)) + where)
+        position = f": cell {cell}" if cell else ""
+        position += "" if column is None else f" (line {line}, column {column + 1})"
+        super().__init__(clip(visible(about_file or why), _MAX_REASON - len(position)) + position)
 
 
 @dataclass(frozen=True, slots=True)

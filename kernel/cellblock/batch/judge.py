@@ -106,14 +106,19 @@ def judge(content: bytes, kind: FileKind, context: JudgeContext, file: Path) -> 
     try:
         if kind == FileKind.script:
             source = read_script(content)
-            found = [*cells.judge(source), *(entry(source) if context.options.template else ())]
-            placed = [PlacedFinding(finding, 0, finding.line) for finding in sorted(found)]
+            script_findings = [
+                *cells.judge(source),
+                *(entry(source) if context.options.template else ()),
+            ]
+            placed = [
+                PlacedFinding(finding, 0, finding.line) for finding in sorted(script_findings)
+            ]
         else:
             placed = _judge_notebook(read_notebook(content, context.upgrade), cells)
     except UnreadableError as error:
         text = "" if error.cell else _line(content, error.line, b"\n").decode(errors="replace")
-        where = {"line": error.line, "column": error.column}
-        finding = check_finding("file-not-readable", error.why, text=text, **where)
+        position = {"line": error.line, "column": error.column}
+        finding = check_finding("file-not-readable", error.why, text=text, **position)
         placed = [PlacedFinding(finding, error.cell, 0 if error.cell else error.line)]
     except AdmissionError as error:
         why = encodable(f"cellblock can't tell which cells may run: {error}")
@@ -151,8 +156,8 @@ def _not_narrowed(error: PolicyError, text: str) -> PlacedFinding:
     widens = isinstance(error, WideningError)
     rule = narrow_requests.ONLY_NARROWS if widens else narrow_requests.NOT_KEPT
     line, start, end = key_position(text, error.key.split("."))
-    got = "" if widens or not error.value else f": {error.value}"
-    why = f"{error.key}: {error.message}{got}"
+    value_text = "" if widens or not error.value else f": {error.value}"
+    why = f"{error.key}: {error.message}{value_text}"
     report = Report(_line(text, line, "\n"), NO_RULES)
     report.add_at(rule, (1, start, end), error.key, why=why, remedy=error.remedy)
     return PlacedFinding(dataclasses.replace(report.findings[0], line=line), 0, line)
@@ -231,16 +236,16 @@ class CellJudge:
             return list(ruling.findings)
         if ruling is not None and ruling.run is not None:
             # The cell names a template. Findings in the template are placed at the cell's start.
-            named = ruling.run.template
-            where = f"template {named.name}, line"
-            found = [
+            called_template = ruling.run.template
+            prefix = f"template {called_template.name}, line"
+            findings = [
                 self._at_start(
                     raw,
                     finding.rule,
-                    f"{where} {finding.line}: {finding.subject} {finding.why}",
+                    f"{prefix} {finding.line}: {finding.subject} {finding.why}",
                     Remedy(finding.remedy, finding.allows),
                 )
-                for finding in judge_source(named.source, self._rules)
+                for finding in judge_source(called_template.source, self._rules)
             ]
         elif (
             f"%{SHOWS_POLICY}" in raw
@@ -249,14 +254,14 @@ class CellJudge:
         ):
             return list(self._narrow_by_cell(raw))
         else:
-            found = judge_source(raw, self._rules.with_own(self._own))
-            if not found and self._rules.language:
+            findings = judge_source(raw, self._rules.with_own(self._own))
+            if not findings and self._rules.language:
                 self._own |= bound_builtins(transform(raw).source)
         # The kernel sends source that is not Python to a guest, which reports the syntax error. So
         # such a cell leaves a guest with variables, too.
-        runs = all(finding.rule == _NO_PYTHON for finding in found)
+        runs = all(finding.rule == _NO_PYTHON for finding in findings)
         self._has_variables |= bool(raw.strip()) and runs
-        return found
+        return findings
 
     def _ruling(self, raw: str) -> Ruling | None:
         """Return whether a cell is admitted; None if any cell may run and it names no template.
@@ -287,20 +292,20 @@ class CellJudge:
         """Narrow the policy as a cell asks, or return the findings if that is refused."""
         rules = self._rules
         project = self._context.project
-        before = self._context.policy if self._narrowed is None else self._narrowed
+        wider_policy = self._context.policy if self._narrowed is None else self._narrowed
         request, findings = narrow_requests.read_cell(raw, rules)
         if findings:
             return findings
         places = Places("the cell", project, project, None, here=False)
-        policy, wrong = try_narrow(before, request.changes, places=places)
-        if wrong:
-            return narrow_requests.explained(wrong, request, raw, rules)
+        policy, errors = try_narrow(wider_policy, request.changes, places=places)
+        if errors:
+            return narrow_requests.explained(errors, request, raw, rules)
         try:
             if self._has_variables and not request.fresh:
-                narrow_requests.check_keeps_guest(before, policy)
+                narrow_requests.check_keeps_guest(wider_policy, policy)
         except PolicyError as error:
-            kept = narrow_requests.NOT_KEPT
-            return narrow_requests.explained([error], request, raw, rules, kept)
+            rule = narrow_requests.NOT_KEPT
+            return narrow_requests.explained([error], request, raw, rules, rule)
         self._narrowed = policy
         self._rules = policy.rules()
         self._has_variables = self._has_variables and not request.fresh
@@ -316,9 +321,9 @@ def judge_source(raw: str, rules: Rules, *, template: bool = False) -> list[Find
     Raise MemoryError.
     """
     if excess := exceeded_limit(raw):
-        has, cap, what = excess
+        size, cap, unit = excess
         report = Report(raw, rules)
-        why = f"is too long to check: {has:,} {what}, and at most {cap:,} are allowed"
+        why = f"is too long to check: {size:,} {unit}, and at most {cap:,} are allowed"
         report.add_at("source-too-complex", (1, 0, 1), "", why=why)
         return [report.findings[0]]
     transformed = transform(raw)
@@ -359,5 +364,5 @@ def _errors_in_body(raw: str) -> list[Finding]:
     transformed = transform(body)
     errors = _syntax_errors(transformed.source)
     findings = as_written(errors, body, transformed) if errors else _errors_in_body(body)
-    above = len(LINE_END.findall(magic[0]))
-    return [dataclasses.replace(finding, line=finding.line + above) for finding in findings]
+    lines_above = len(LINE_END.findall(magic[0]))
+    return [dataclasses.replace(finding, line=finding.line + lines_above) for finding in findings]

@@ -116,18 +116,20 @@ class Proposal:
             rows = [(json.dumps(line[1]), _comment(*self._lines[line])) for line in group]
             text += [f"# {ROWS[name].means}"] if ROWS[name].means else []
             if name in LISTS:
-                text += [f"add.{name} = [", *(f"    {one}, {why}" for one, why in rows), "]"]
+                text += [f"add.{name} = [", *(f"    {value}, {why}" for value, why in rows), "]"]
             else:
                 text += [f"{name} = {value} {why}" for value, why in rows]
         for line, reasons in self._wider.items():
             wider = _comment(f"Not proposed, as preset data does not allow it either: {line}")
             text.append(f"{wider} {_comment(*reasons)}")
-        passed = len(self.ran) - len(self.failed)
-        ran = count(len(self.ran), "notebook")
-        text.append(f"# Passed under this policy: {passed} of {ran}.")
-        for one in self.failed:
-            reason = one.reason.partition("\n")[0]
-            text.append(_comment(f"{_place(one.notebook, one.cell)}: {one.status}: {reason}"))
+        passed_count = len(self.ran) - len(self.failed)
+        ran_count = count(len(self.ran), "notebook")
+        text.append(f"# Passed under this policy: {passed_count} of {ran_count}.")
+        for result in self.failed:
+            reason = result.reason.partition("\n")[0]
+            text.append(
+                _comment(f"{_place(result.notebook, result.cell)}: {result.status}: {reason}")
+            )
         return "\n".join(text) + "\n"
 
     def ask(self, why: str, *lines: tuple[str, Any]) -> bool:
@@ -144,46 +146,54 @@ class Proposal:
         return len(self._lines) > before
 
     def refused(
-        self, one: _Refused | Finding, where: str, under: Policy, *, data_allows: bool = False
+        self,
+        refusal: _Refused | Finding,
+        cell_name: str,
+        under: Policy,
+        *,
+        data_allows: bool = False,
     ) -> bool:
         """Add lines that allow what was refused ``under`` a policy, as far as preset data does.
 
-        ``one`` is the refusal, and ``where`` names its notebook and cell. ``data_allows`` says that
-        the cell ran under preset data: then a refused file lies in the project, even if its path,
-        from the folder that cells begin in, doesn't look like it. Return whether any line was
-        added.
+        ``cell_name`` names the notebook and the cell of the refusal. ``data_allows`` says that the
+        cell ran under preset data: then a refused file lies in the project, even if its path, from
+        the folder that cells begin in, doesn't look like it. Return whether any line was added.
         """
-        if isinstance(one, Denial | Finding):
-            matches = map(_ADDED.fullmatch, one.allows if one.rule in _LISTED else ())
+        if isinstance(refusal, Denial | Finding):
+            matches = map(_ADDED.fullmatch, refusal.allows if refusal.rule in _LISTED else ())
             lines = [(line[1], line[2]) for line in matches if line is not None]
             # A rule that is check's own is about source that Python can't read: no line helps.
-            lines = lines or ([_CONFINED] if one.rule in RULES else [])
-            return self.ask(f"{where}, line {one.line}: {one.subject} {one.why}", *lines)
-        if isinstance(one, Stop):
-            if one.why not in FIELD_OF_STOP:
+            lines = lines or ([_CONFINED] if refusal.rule in RULES else [])
+            return self.ask(
+                f"{cell_name}, line {refusal.line}: {refusal.subject} {refusal.why}", *lines
+            )
+        if isinstance(refusal, Stop):
+            if refusal.why not in FIELD_OF_STOP:
                 return False
-            one = Refusal(FIELD_OF_STOP[one.why], f"it was stopped at {one.limit}")
-        why = f"{where}: {one.what} {one.asked}".rstrip()
-        inside = not one.asked or within(os.path.normpath(one.asked), str(checkout(Path.cwd())))
-        if one.field.startswith("filesystem_") and (inside or data_allows):
-            why = why if inside else f"{where} uses a file of the project"
-            return self.ask(why, *([_READS] if one.field == _READS[0] else [_READS, _STAGES]))
-        value = getattr(preset_policy("data"), one.field)
-        if one.field in _VALUES and getattr(under, one.field) != value:
-            return self.ask(why, (one.field, value))
+            refusal = Refusal(FIELD_OF_STOP[refusal.why], f"it was stopped at {refusal.limit}")
+        why = f"{cell_name}: {refusal.what} {refusal.asked}".rstrip()
+        in_project = not refusal.asked or within(
+            os.path.normpath(refusal.asked), str(checkout(Path.cwd()))
+        )
+        if refusal.field.startswith("filesystem_") and (in_project or data_allows):
+            why = why if in_project else f"{cell_name} uses a file of the project"
+            return self.ask(why, *([_READS] if refusal.field == _READS[0] else [_READS, _STAGES]))
+        value = getattr(preset_policy("data"), refusal.field)
+        if refusal.field in _VALUES and getattr(under, refusal.field) != value:
+            return self.ask(why, (refusal.field, value))
         # Only a refusal under preset data counts as wider: under a narrower policy, cells also ask
         # for things that they can do without once they have the rest.
         if under == preset_policy("data"):
-            self._wider.setdefault(one.remedy.line or one.field, {})[why] = None
+            self._wider.setdefault(refusal.remedy.line or refusal.field, {})[why] = None
         return False
 
-    def try_next(self, where: str, under: Policy) -> bool:
+    def try_next(self, cell_name: str, under: Policy) -> bool:
         """Guess what a cell lacked ``under`` a policy, if nothing says so, and add that line.
 
         Reading files comes first, because a library that misses a file often fails with a message
         of its own. Return False if the policy has everything that can be guessed.
         """
-        why = f"a guess: {where} failed without it, and ran under preset data"
+        why = f"a guess: {cell_name} failed without it, and ran under preset data"
         for line in (_READS, _CONFINED, _STAGES, _STARTS):
             if _lacks(under, *line):
                 self.ask(why, line)
@@ -191,8 +201,8 @@ class Proposal:
         return False
 
 
-def learn(found: Sequence[files.File], base: str) -> Proposal:
-    """Return the proposal for the notebooks ``found``, which extends the preset ``base``.
+def learn(notebooks: Sequence[files.File], base: str) -> Proposal:
+    """Return the proposal for ``notebooks``, which extends the preset ``base``.
 
     Raise CellblockError if a notebook can't be read, or nothing can be run.
     """
@@ -200,7 +210,8 @@ def learn(found: Sequence[files.File], base: str) -> Proposal:
     proposal = Proposal(policy.name)
     try:
         jobs = [
-            Job(file.shown, files.read(file), files.absolute(file.path.parent)) for file in found
+            Job(file.shown, files.read(file), files.absolute(file.path.parent))
+            for file in notebooks
         ]
     except (OSError, files.NoFileError) as error:
         raise CheckError(f"a notebook can't be read: {error}") from None
@@ -208,17 +219,17 @@ def learn(found: Sequence[files.File], base: str) -> Proposal:
     # If a notebook ends at a cell even under preset data, the cells after it are never run, and
     # their findings don't matter.
     ends = {result.notebook: result.cell for result, _ in observed if result.cell}
-    for name, cell, finding in _findings(found, policy):
+    for name, cell, finding in _findings(notebooks, policy):
         if cell <= ends.get(name, cell):
             proposal.refused(finding, _place(name, cell), policy)
-    for result, refused in observed:
+    for result, refusals in observed:
         staged = changes.session(result.staged) if result.staged else None
         if staged is not None:
             if staged.is_written_to():
                 proposal.ask(f"{result.notebook} wrote to the project", _READS, _STAGES)
             staged.drop()
-        for cell, why in refused:
-            proposal.refused(why, _place(result.notebook, cell), preset_policy("data"))
+        for cell, refusal in refusals:
+            proposal.refused(refusal, _place(result.notebook, cell), preset_policy("data"))
     for rounds in range(_ROUNDS + 1):
         policy = proposal.policy()
         proposal.ran = asyncio.run(_run(policy, jobs, RunOptions(changes=DROP)))
@@ -231,8 +242,8 @@ def _findings(
     notebooks: Sequence[files.File], policy: Policy
 ) -> Iterator[tuple[str, int, Finding]]:
     """Yield the findings of a check, each with its notebook and cell."""
-    here = os.fsencode(Path.cwd())
-    options = msgspec.structs.replace(CheckOptions.of(policy), project=here, folder=here)
+    folder = os.fsencode(Path.cwd())
+    options = msgspec.structs.replace(CheckOptions.of(policy), project=folder, folder=folder)
     for file in check(notebooks, policy, options).files:
         for placed in file.verdict.findings:
             yield file.path, placed.cell, placed.finding
@@ -255,24 +266,26 @@ def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> boo
     """
     improved = False
     unhelped = []
-    for (before, _), (result, refused) in zip(observed, proposal.ran, strict=True):
+    for (data_result, _), (result, refusals) in zip(observed, proposal.ran, strict=True):
         if result.status is NotebookStatus.passed:
             continue
         # If the notebook ended at this cell under preset data too, no line of that helps the cell.
-        data_got_further = before.status is NotebookStatus.passed or result.cell < before.cell
-        last = _place(result.notebook, result.cell)
-        for cell, why in refused:
-            where = _place(result.notebook, cell)
+        data_got_further = (
+            data_result.status is NotebookStatus.passed or result.cell < data_result.cell
+        )
+        last_cell = _place(result.notebook, result.cell)
+        for cell, refusal in refusals:
+            cell_name = _place(result.notebook, cell)
             is_last = cell == result.cell
             if data_got_further or not is_last:
-                improved |= proposal.refused(why, where, under, data_allows=is_last)
-        if data_got_further and all(cell != result.cell for cell, _ in refused):
-            improved |= proposal.try_next(last, under)
+                improved |= proposal.refused(refusal, cell_name, under, data_allows=is_last)
+        if data_got_further and all(cell != result.cell for cell, _ in refusals):
+            improved |= proposal.try_next(last_cell, under)
         elif data_got_further:
-            unhelped.append(last)
+            unhelped.append(last_cell)
     # The refusals in a last cell may be things that it can do without. If no line was added for
     # any of them, guess.
-    guesses = [] if improved else [proposal.try_next(last, under) for last in unhelped]
+    guesses = [] if improved else [proposal.try_next(last_cell, under) for last_cell in unhelped]
     return improved or any(guesses)
 
 
@@ -290,5 +303,5 @@ def _comment(reason: str, *more: str) -> str:
 
     Of further reasons, only the number is given.
     """
-    others = f" (and {count(len(more), 'more reason')})" if more else ""
-    return f"# {clip(one_line(encodable(reason)), _MAX_REASON)}{others}"
+    further = f" (and {count(len(more), 'more reason')})" if more else ""
+    return f"# {clip(one_line(encodable(reason)), _MAX_REASON)}{further}"

@@ -89,8 +89,8 @@ def json_text(value: Any) -> str:
 
 
 def _inert_line(line: str) -> str:
-    without = _ANYWHERE.sub("#\N{REPLACEMENT CHARACTER}", line)
-    return _AT_START.sub("\\1\N{REPLACEMENT CHARACTER}", without)
+    inside_inert = _ANYWHERE.sub("#\N{REPLACEMENT CHARACTER}", line)
+    return _AT_START.sub("\\1\N{REPLACEMENT CHARACTER}", inside_inert)
 
 
 # --- the words of all formats ---------------------------------------------------------------------
@@ -101,10 +101,10 @@ def _reason(placed: PlacedFinding) -> str:
     finding = placed.finding
     place = f"cell {placed.cell}, line {finding.line}: " if placed.cell else ""
     if finding.rule in CHECK_RULES:
-        what = f"this {'cell' if placed.cell else 'file'} "
+        subject_words = f"this {'cell' if placed.cell else 'file'} "
     else:
-        what = f"{subject(finding)} " if finding.subject else ""
-    return place + what + visible(finding.why)
+        subject_words = f"{subject(finding)} " if finding.subject else ""
+    return place + subject_words + visible(finding.why)
 
 
 def _summary(report: CheckReport) -> str:
@@ -148,14 +148,14 @@ def _text_report(report: CheckReport) -> str:
     """Return the report for people, without problems: the command prints those on stderr."""
     blocks = [block for file in report.files for block in _text_blocks(file)]
     for allow in _allowing(report).values():
-        how = wrap(plain(allow.how), columns=COLUMNS)
-        blocks.append("\n".join([*how, *(f"    {visible(line)}" for line in allow.block)]))
+        instruction = wrap(plain(allow.how), columns=COLUMNS)
+        blocks.append("\n".join([*instruction, *(f"    {visible(line)}" for line in allow.block)]))
     return inert("\n\n".join([*blocks, _summary(report)])) + "\n"
 
 
 def _text_blocks(file: CheckedFile) -> Iterator[str]:
     """Yield a block of lines for each finding in a file."""
-    findings = [each.finding for each in file.verdict.findings]
+    findings = [placed_finding.finding for placed_finding in file.verdict.findings]
     rows = zip(file.verdict.findings, remedies(findings), rewrites(findings), strict=True)
     for placed, remedy, rewrite in rows:
         finding = placed.finding
@@ -244,13 +244,13 @@ def _annotation(file: CheckedFile, placed: PlacedFinding) -> str:
     """Return the command that annotates a finding's line."""
     finding = placed.finding
     line = str(max(1, placed.file_line))
-    where = {"file": file.path, "line": line, "endLine": line}
+    properties = {"file": file.path, "line": line, "endLine": line}
     if not placed.cell:  # in a notebook's file a line of source is a string of JSON
-        where |= {"col": str(finding.column + 1), "endColumn": str(finding.end_column)}
+        properties |= {"col": str(finding.column + 1), "endColumn": str(finding.end_column)}
     source = excerpt(finding).line.strip()
     message = [_reason(placed), *([source] if source else [])]
     message += _to_do(file, finding)
-    return _command(where | {"title": finding.rule}, *message)
+    return _command(properties | {"title": finding.rule}, *message)
 
 
 def _command(properties: dict[str, str], *lines: str) -> str:
@@ -327,7 +327,7 @@ def rules_page() -> str:
 
 def _sarif_rule(rule: Rule, page: str) -> dict[str, Any]:
     why = f"{rule.why[0].upper()}{rule.why[1:]}."
-    described = {
+    entry = {
         "id": rule.id,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": f"{rule.title}: {rule.why}."},
@@ -337,16 +337,16 @@ def _sarif_rule(rule: Rule, page: str) -> dict[str, Any]:
         },
         "defaultConfiguration": {"level": "error"},
     }
-    return described | ({"helpUri": f"{page}#{rule.id}"} if page else {})
+    return entry | ({"helpUri": f"{page}#{rule.id}"} if page else {})
 
 
 def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
     """Yield the results for a file's findings."""
-    seen = Counter[str]()
+    fingerprints = Counter[str]()
     for placed in file.verdict.findings:
         finding = placed.finding
         fingerprint = _digest(finding.rule, finding.subject, finding.excerpt)
-        seen[fingerprint] += 1
+        fingerprints[fingerprint] += 1
         first, *more = _to_do(file, finding) or [""]
         text = f"{_reason(placed)}. {first}".rstrip()
         region: dict[str, Any] = {"startLine": max(1, placed.file_line)}
@@ -365,7 +365,9 @@ def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
             "message": _sarif_message(text, *more),
             "locations": [location],
             # Equal findings are told apart by their order, not by the line, which may change.
-            "partialFingerprints": {"cellblock/v1": _digest(fingerprint, str(seen[fingerprint]))},
+            "partialFingerprints": {
+                "cellblock/v1": _digest(fingerprint, str(fingerprints[fingerprint]))
+            },
         }
 
 

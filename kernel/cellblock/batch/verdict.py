@@ -121,8 +121,10 @@ class CheckOptions(msgspec.Struct, frozen=True):
         ``file`` is the name that the user gave the policy by; by default the name of its preset.
         """
         rules = policy.rules(file).to_builtins()
-        named = file or base_of(policy.name)
-        return cls(policy.as_dict(), rules, template, limits or JudgeLimits(), policy_file=named)
+        policy_file = file or base_of(policy.name)
+        return cls(
+            policy.as_dict(), rules, template, limits or JudgeLimits(), policy_file=policy_file
+        )
 
 
 class CheckTask(msgspec.Struct, frozen=True):

@@ -68,35 +68,35 @@ def approve(
     if not notebooks and not listing:
         raise typer.BadParameter("Name a notebook.", param_hint="NOTEBOOK")
     if listing and not notebooks:
-        loaded = load_policy(policy)
-        _list_all(Store(Path(loaded.approval.folder), Path(loaded.approval.key)))
+        loaded_policy = load_policy(policy)
+        _list_all(Store(Path(loaded_policy.approval.folder), Path(loaded_policy.approval.key)))
         return
     declined = False
     for notebook in notebooks or ():
         project = notebook.resolve().parent
-        loaded = load_policy(policy, project)
-        place = of_cells(loaded, project)
+        loaded_policy = load_policy(policy, project)
+        manifest = of_cells(loaded_policy, project)
         if listing:
-            declined |= not _list_one(notebook, place)
+            declined |= not _list_one(notebook, manifest)
         elif revoke:
-            cells = review.revoke(place, notebook)  # less may run then, so this asks nobody
+            cells = review.revoke(manifest, notebook)  # less may run then, so this asks nobody
             say(f"Took back {cells} cells of {notebook}")
-        elif loaded.admission != "approved":
-            message = f"it has admission {loaded.admission}, so approvals do not count"
+        elif loaded_policy.admission != "approved":
+            message = f"it has admission {loaded_policy.admission}, so approvals do not count"
             remedy = 'Set admission = "approved" there, or name the policy that kernels run under.'
             raise AdmissionError(message, file=policy, key="admission", remedy=remedy)
         else:
-            declined |= not _approve_one(notebook, loaded, place, yes=yes)
+            declined |= not _approve_one(notebook, loaded_policy, manifest, yes=yes)
     raise typer.Exit(code=int(declined))
 
 
 @app.command()
 def templates(*, policy: KernelPolicyOption = "safe") -> None:
     """List the templates of a policy, checked as cells are. Exit status 1 when one is refused."""
-    loaded = load_policy(policy)
+    loaded_policy = load_policy(policy)
     refused = False
-    for name, template in sorted(admission.load(loaded.templates.folders).items()):
-        findings = analyse(template.source, loaded.rules())
+    for name, template in sorted(admission.load(loaded_policy.templates.folders).items()):
+        findings = analyse(template.source, loaded_policy.rules())
         refused = refused or bool(findings)
         about = f"refused, {summary(findings)}" if findings else template.doc
         say(f"{name}: {about}")
@@ -106,16 +106,16 @@ def templates(*, policy: KernelPolicyOption = "safe") -> None:
 # --- approving --------------------------------------------------------------------------------
 
 
-def _approve_one(notebook: Path, policy: Policy, place: ManifestFile, *, yes: bool) -> bool:
+def _approve_one(notebook: Path, policy: Policy, manifest: ManifestFile, *, yes: bool) -> bool:
     """Show what approving a notebook would change, ask, and approve. Return whether it was done."""
-    reviewed = review.review(place, policy, notebook.resolve().name, _sources(notebook))
-    _show(reviewed, policy, place)
+    reviewed = review.review(manifest, policy, notebook.resolve().name, _sources(notebook))
+    _show(reviewed, policy, manifest)
     if not reviewed.changes:
         return True
     if not (yes or _confirmed(notebook)):
         return False
-    if review.approve(place, policy, reviewed):
-        complain(f"made the key {place.key}: whoever can read it can approve")
+    if review.approve(manifest, policy, reviewed):
+        complain(f"made the key {manifest.key}: whoever can read it can approve")
     say(f"Approved {notebook}")
     return True
 
@@ -127,10 +127,10 @@ def _confirmed(notebook: Path) -> bool:
     return typer.confirm("Approve this?")
 
 
-def _show(reviewed: Review, policy: Policy, place: ManifestFile) -> None:
+def _show(reviewed: Review, policy: Policy, manifest: ManifestFile) -> None:
     """Print what approving a notebook would change: its new cells, whole."""
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
-    head = f"{reviewed.notebook}, for policy {policy.name} in {place.scope}: {counts}"
+    head = f"{reviewed.notebook}, for policy {policy.name} in {manifest.scope}: {counts}"
     say(*_unbroken(head, ""))
     if reviewed.why_unusable:
         lost = f"what was approved before can't be used: {reviewed.why_unusable}"
@@ -172,12 +172,12 @@ def _unbroken(text: str, start: str) -> list[str]:
 # --- listing ----------------------------------------------------------------------------------
 
 
-def _list_one(notebook: Path, place: ManifestFile) -> bool:
+def _list_one(notebook: Path, manifest: ManifestFile) -> bool:
     """Print for each cell of a notebook whether it is approved. Return whether all are."""
-    known = approved(place.read(), notebook.resolve().name)
+    approved_digests = approved(manifest.read(), notebook.resolve().name)
     every = True
     for number, source in _sources(notebook).items():
-        is_approved = runs_nothing(source) or sha256(source) in known
+        is_approved = runs_nothing(source) or sha256(source) in approved_digests
         every = every and is_approved
         state = "approved" if is_approved else "not approved"
         say(f"{notebook}: cell {number}: {state}")
@@ -197,19 +197,21 @@ def _list_all(store: Store, *, as_json: bool = False) -> None:
             complain(f"approvals that do not count: {entry}")
             continue
         manifest = entry[1]
-        where = {"scope": manifest.scope, "policy": manifest.policy}
+        common = {"scope": manifest.scope, "policy": manifest.policy}
         for record in manifest.records:
             row = {name: getattr(record, name) for name in ("id", "kind", "subject", "digest")}
             rows.append(
-                row | where | {"who": record.who, "when": record.when, "what": _what(record)}
+                row | common | {"who": record.who, "when": record.when, "what": _what(record)}
             )
     if as_json:
         print_json(rows)
         return
     for row in rows:
         say(f"{row['id']}  {row['what']}")
-        under = f"policy {row['policy']} ({str(row['digest'])[:_DIGEST]}) in {row['scope']}"
-        say(f"          {under}, {row['when']}, by {row['who']}")
+        policy_and_scope = (
+            f"policy {row['policy']} ({str(row['digest'])[:_DIGEST]}) in {row['scope']}"
+        )
+        say(f"          {policy_and_scope}, {row['when']}, by {row['who']}")
     if not rows:
         say(_NOTHING)
 
@@ -266,13 +268,13 @@ def revoke_approvals(
     """
     if bool(ids) is every:
         raise typer.BadParameter("Give ids as `cellblock approvals list` has them, or --all.")
-    wanted = None if every else frozenset(ids or ())
-    gone, unusable = of_user().revoke(wanted)
+    chosen_ids = None if every else frozenset(ids or ())
+    revoked, unusable = of_user().revoke(chosen_ids)
     for error in unusable:
         complain(f"approvals that do not count: {error}")
-    for record in gone:
+    for record in revoked:
         say(f"Took back {record.id}: {_what(record)}")
-    missing = (wanted or frozenset()) - {record.id for record in gone}
-    for number in sorted(missing):
+    missing_ids = (chosen_ids or frozenset()) - {record.id for record in revoked}
+    for number in sorted(missing_ids):
         complain(f"no approval has the id {number}")
-    raise typer.Exit(code=int(bool(missing or (every and unusable))))
+    raise typer.Exit(code=int(bool(missing_ids or (every and unusable))))

@@ -82,20 +82,26 @@ def verify(
     Without SESSION, all logs in the folder are verified. A log without a closing record has an open
     end: its host was killed, or the log was cut there, which only a --head kept earlier shows.
     """
-    chosen = [_found(folder, one) for one in sessions or ()] or log.sessions(_folder(folder))
-    if head and len(chosen) != 1:
+    session_logs = [_found(folder, session) for session in sessions or ()] or log.sessions(
+        _folder(folder)
+    )
+    if head and len(session_logs) != 1:
         raise typer.BadParameter("Name the session that the hash is of.", param_hint="--head")
     states = Counter[str]()
-    for session_log in chosen:
+    for session_log in session_logs:
         verdict = look(session_log, head=head)
         states[verdict.state if verdict.sound else "wrong"] += 1
         _tell(verdict)
-    if not chosen:
+    if not session_logs:
         say(f"no session in {_folder(folder)}")
-    elif len(chosen) > 1:
-        words = {"wrong": "not whole", "open": "with an open end", "running": "being written"}
-        parts = [f"{states[state]} {what}" for state, what in words.items() if states[state]]
-        say(f"{count(len(chosen), 'log')}: {', '.join(parts) or 'all whole'}")
+    elif len(session_logs) > 1:
+        state_words = {"wrong": "not whole", "open": "with an open end", "running": "being written"}
+        parts = [
+            f"{states[state]} {state_text}"
+            for state, state_text in state_words.items()
+            if states[state]
+        ]
+        say(f"{count(len(session_logs), 'log')}: {', '.join(parts) or 'all whole'}")
     raise typer.Exit(code=bool(states["wrong"] or (ended and states["open"])))
 
 
@@ -112,20 +118,20 @@ def export(
 
     The log is verified first. If it is not whole, stderr says so, and the exit status is 1.
     """
-    chosen = _found(folder, session)
-    verdict = look(chosen)
+    session_log = _found(folder, session)
+    verdict = look(session_log)
     if head:
         say(f"{verdict.session} {verdict.seq} {verdict.head}")
     else:
-        for raw in _lines(chosen, []):
+        for raw in _lines(session_log, []):
             sys.stdout.buffer.write(raw)
     for problem in _problems(verdict):
         complain(problem)
     raise typer.Exit(code=not verdict.sound)
 
 
-def _folder(given: Path | None) -> Path:
-    return given or Path(cache_folder(), "audit")
+def _folder(named_folder: Path | None) -> Path:
+    return named_folder or Path(cache_folder(), "audit")
 
 
 def _found(folder: Path | None, name: str) -> Session:
@@ -197,7 +203,7 @@ def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
     first: dict[str, Any] = {}
     cells = denied = stopped = 0
     kind = ""
-    before = len(failed)
+    errors_before = len(failed)
     for entry in _entries(session, failed):
         kind = entry.kind
         record = entry.record
@@ -206,10 +212,10 @@ def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
         denied += kind == "cell" and record.get("decision") != "allowed"
         stopped += kind == "outcome" and record.get("status") == "stopped"
     end = "running" if session.running() else "ended" if kind == "session-end" else "open"
-    end = "unreadable" if len(failed) > before else end
-    started, policy = (escape(_clean(first.get(key, ""))) for key in ("time", "policy"))
-    started = started[:_MINUTES].replace("T", " ")
-    return session.id, started, policy, str(cells), str(denied), str(stopped), end
+    end = "unreadable" if len(failed) > errors_before else end
+    start_time, policy = (escape(_clean(first.get(key, ""))) for key in ("time", "policy"))
+    start_time = start_time[:_MINUTES].replace("T", " ")
+    return session.id, start_time, policy, str(cells), str(denied), str(stopped), end
 
 
 def _records(session: Session, failed: list[AuditError]) -> Table:

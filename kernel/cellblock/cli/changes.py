@@ -27,9 +27,11 @@ Paths = Annotated[
 @app.command("list")
 def list_() -> None:
     """List sessions whose changes can still be kept, the newest first."""
-    listed = False
+    any_listed = False
     for session in _sessions():
-        when = datetime.fromtimestamp(session.began, UTC).astimezone().isoformat(" ", "minutes")
+        start_time = (
+            datetime.fromtimestamp(session.began, UTC).astimezone().isoformat(" ", "minutes")
+        )
         staged, why = list[changes.Change](), ""
         try:
             staged = session.changes()
@@ -38,16 +40,16 @@ def list_() -> None:
         runs = session.runs()
         if not (staged or why or runs):
             continue  # everything was kept, or is again as in the project
-        listed = True
+        any_listed = True
         state = ", still running" if runs else ""
-        say(f"{session.id}  {when}  policy {session.policy}{state}")
+        say(f"{session.id}  {start_time}  policy {session.policy}{state}")
         if why:
             say(why)
         for change in staged:
             note = f"  (not kept: {change.why_not})" if change.why_not else ""
             note = note or "  (yours was changed meanwhile)" * (change.yours_since is not None)
             say(f"  {change.kind:8} {session.label(change)}{note}")
-    if not listed:
+    if not any_listed:
         say("nothing is staged")
 
 
@@ -80,10 +82,12 @@ def keep(
 ) -> None:
     """Apply changes of a session to the project: all of these, or none."""
     staged = _session(session)
-    kept = keeping.keep(staged, paths or (), by="a terminal", overwrite=overwrite, exactly=exactly)
-    for entry in kept:
+    entries = keeping.keep(
+        staged, paths or (), by="a terminal", overwrite=overwrite, exactly=exactly
+    )
+    for entry in entries:
         say(f"{entry.change.kind:8} {staged.label(entry.change)}")
-    say(f"kept {len(kept)}")
+    say(f"kept {len(entries)}")
 
 
 @app.command()

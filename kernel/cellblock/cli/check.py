@@ -55,12 +55,15 @@ def check(
 
     Exit status 1 if there are findings, 2 if something could not be checked.
     """
-    found, problems = files.find(paths, exclude or ())
+    files_found, problems = files.find(paths, exclude or ())
     groups = dict[str, list[files.File]]()
-    for file, name in _policies(found, policy).items():
+    for file, name in _policies(files_found, policy).items():
         groups.setdefault(name, []).append(file)
     groups = groups or {policy or "safe": []}
-    reports = [_check(one, group, template=template, jobs=jobs) for one, group in groups.items()]
+    reports = [
+        _check(policy_name, group, template=template, jobs=jobs)
+        for policy_name, group in groups.items()
+    ]
     report = CheckReport.of(reports, problems)
     text = format_report(report, form)
     if output is not None:
@@ -76,19 +79,19 @@ def check(
 _DEFAULT: Final = "safe"
 
 
-def _policies(found: Sequence[files.File], named: str | None) -> dict[files.File, str]:
-    """Return the policy of each file: ``named``, or that of the kernel that a notebook names.
+def _policies(files_found: Sequence[files.File], policy_name: str | None) -> dict[files.File, str]:
+    """Return the policy of each file: ``policy_name``, or that of the kernel that a notebook names.
 
     Scripts get the notebooks' policy if all notebooks have the same, else ``safe``.
     """
-    policies = dict.fromkeys(found, named or _DEFAULT)
-    if named is None:
-        notebooks = [file for file in found if file.kind is FileKind.notebook]
+    policies = dict.fromkeys(files_found, policy_name or _DEFAULT)
+    if policy_name is None:
+        notebooks = [file for file in files_found if file.kind is FileKind.notebook]
         policies |= {file: policy_of(file, _DEFAULT) for file in notebooks}
-        known = {policies[file] for file in notebooks}
-        if len(known) == 1:
-            scripts = [file for file in found if file.kind is FileKind.script]
-            policies |= dict.fromkeys(scripts, known.pop())
+        kernel_policies = {policies[file] for file in notebooks}
+        if len(kernel_policies) == 1:
+            scripts = [file for file in files_found if file.kind is FileKind.script]
+            policies |= dict.fromkeys(scripts, kernel_policies.pop())
     return policies
 
 
@@ -96,11 +99,11 @@ def _check(
     policy: str, files_found: Sequence[files.File], *, template: bool, jobs: int
 ) -> CheckReport:
     """Check files by one policy. Raise CheckError and PolicyError."""
-    loaded = load_for_check(policy)
-    here = Path.cwd()
+    loaded_policy = load_for_check(policy)
+    current_folder = Path.cwd()
     options = msgspec.structs.replace(
-        CheckOptions.of(loaded, template=template, file=policy),
-        project=os.fsencode(here),
-        folder=os.fsencode(base_folder(policy, here)),
+        CheckOptions.of(loaded_policy, template=template, file=policy),
+        project=os.fsencode(current_folder),
+        folder=os.fsencode(base_folder(policy, current_folder)),
     )
-    return check_files(files_found, loaded, options, jobs=jobs)
+    return check_files(files_found, loaded_policy, options, jobs=jobs)

@@ -63,13 +63,13 @@ def say(*lines: str, err: bool = False) -> None:
     typer.echo("\n".join(one_line(encodable(line)) for line in lines), err=err)  # noqa: TID251
 
 
-def say_rich(*shown: Any, soft_wrap: bool = False) -> None:
+def say_rich(*renderables: Any, soft_wrap: bool = False) -> None:
     """Print tables of rich's, and lines with its markup. The caller escapes text of others."""
     from rich.console import Console  # noqa: PLC0415 - most commands print no table
 
     console = Console(highlight=False, emoji=False, soft_wrap=soft_wrap)
     with console.capture() as captured:
-        console.print(*shown, sep="\n")
+        console.print(*renderables, sep="\n")
     sys.stdout.write(inert(encodable(captured.get())))
 
 

@@ -95,20 +95,22 @@ def install(
     below = Path(sys.prefix) if sys_prefix else prefix
     if in_place_of is not None and below is None and not user:
         below = specs.default_prefix()
-    rest: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
-    rest |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
-    installed, folder = specs.install(policy, display_name=display_name, **rest)
+    options: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
+    options |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
+    installed, folder = specs.install(policy, display_name=display_name, **options)
     say(f"Installed kernel {installed} in {folder}{_for_whom(below)}")
-    first = specs.find(installed)
-    if first is not None and Path(first.resource_dir) != folder:
-        say(f"Jupyter finds another {installed} first: {_named(first)}")
-    loaded = load_policy(policy)
+    first_spec = specs.find(installed)
+    if first_spec is not None and Path(first_spec.resource_dir) != folder:
+        say(f"Jupyter finds another {installed} first: {_named(first_spec)}")
+    loaded_policy = load_policy(policy)
     try:
-        say_rich(*verdict(doctor_report(loaded, run_probes), loaded.name), soft_wrap=True)
+        say_rich(
+            *verdict(doctor_report(loaded_policy, run_probes), loaded_policy.name), soft_wrap=True
+        )
     except BackendError as failure:
         say(f"It runs nothing here: {failure}")
-    if (refused := prepare(policy, specs.named(policy))) is not None:
-        say(_no_cell_runs(refused))
+    if (refusal := prepare(policy, specs.named(policy))) is not None:
+        say(_no_cell_runs(refusal))
 
 
 @app.command()
@@ -159,20 +161,20 @@ def doctor(
     Without --policy these are the policies of all kernels that Jupyter offers here; JSON is a list
     then. Exit status 1 if this machine can't confine cells, or nobody could try whether it does.
     """
-    named = (specs.installed_policies() or ("safe",)) if policy is None else (policy,)
+    policy_names = (specs.installed_policies() or ("safe",)) if policy is None else (policy,)
     reports = []
     failed = False
-    for spec in named:
+    for spec in policy_names:
         try:
-            report, refused = _examine(spec, every=every, shows=not as_json)
+            report, refusal = _examine(spec, every=every, shows=not as_json)
         except CellblockError as failure:
             if policy is not None and isinstance(failure, PolicyError):
                 raise
             complain_of(failure)
             failed = True
         else:
-            if refused is not None:
-                complain(_no_cell_runs(refused))
+            if refusal is not None:
+                complain(_no_cell_runs(refusal))
                 failed = True
             reports.append(msgspec.to_builtins(report))
             contradicted = any(gap.contradicted for gap in report.gaps)
@@ -192,8 +194,8 @@ def _for_whom(below: Path | None) -> str:
     return ""
 
 
-def _no_cell_runs(refused: PolicyError) -> str:
-    return f"In a kernel that starts in this folder no cell would run: {refused}"
+def _no_cell_runs(refusal: PolicyError) -> str:
+    return f"In a kernel that starts in this folder no cell would run: {refusal}"
 
 
 def _examine(spec: str, *, every: bool, shows: bool) -> tuple[DoctorReport, PolicyError | None]:
@@ -201,10 +203,10 @@ def _examine(spec: str, *, every: bool, shows: bool) -> tuple[DoctorReport, Poli
 
     Return also the error why no cell would run in a kernel that starts here.
     """
-    loaded = load_policy(spec)
-    report = doctor_report(loaded, run_probes)
+    loaded_policy = load_policy(spec)
+    report = doctor_report(loaded_policy, run_probes)
     if shows:
-        say_rich(*verdict(report, loaded.name), soft_wrap=True)
+        say_rich(*verdict(report, loaded_policy.name), soft_wrap=True)
         if every:
             _print_all(report)
     return report, prepare(spec, specs.named(spec))
@@ -216,36 +218,36 @@ def verdict(report: DoctorReport, policy_name: str) -> list[str]:
     backend = report.backend
     if backend == "noop":
         line = "[bold red]✗ Audit only: the operating system enforces nothing of this policy.[/]"
-        why = next((one.why for one in report.order if one.name == "landlock"), "")
+        why = next((item.why for item in report.order if item.name == "landlock"), "")
         return [line, f"  landlock: {escape(why)}"] if why else [line]
     lines = []
     if report.unproved and report.probes:
         lines.append(f"[red]✗ The probes did not run to their end: {escape(report.unproved)}[/]")
-    passed = [probe.name for probe in report.probes if probe.outcome == "passed"]
-    lines += [f"[bold red]✗ {each}: {escape(BY_NAME[each].hole)}[/]" for each in passed]
+    passed_probes = [probe.name for probe in report.probes if probe.outcome == "passed"]
+    lines += [f"[bold red]✗ {text}: {escape(BY_NAME[text].hole)}[/]" for text in passed_probes]
     matters = [gap for gap in report.gaps if gap.matters]
-    shown = [escape(gap.consequence) for gap in matters]
-    lines += [f"[yellow]◐ Policy {name} under {backend}: {each}[/]" for each in shown]
-    lines += [f"  → {escape(each)}" for each in dict.fromkeys(gap.remedy for gap in matters)]
+    consequences = [escape(gap.consequence) for gap in matters]
+    lines += [f"[yellow]◐ Policy {name} under {backend}: {text}[/]" for text in consequences]
+    lines += [f"  → {escape(text)}" for text in dict.fromkeys(gap.remedy for gap in matters)]
     return lines or [f"[green]✓ Policy {name} is enforced on this machine, by {backend}.[/]"]
 
 
 def _print_all(report: DoctorReport) -> None:
     """Print the backends, how each field of the policy is enforced, the probes, and the gaps."""
     backends = Table("backend", "", "why", title="Backends, strongest first", title_justify="left")
-    for one in report.order:
-        style = "bold" if one.name == report.backend else "dim"
-        backends.add_row(one.name, one.verdict, escape(one.why), style=style)
+    for candidate in report.order:
+        style = "bold" if candidate.name == report.backend else "dim"
+        backends.add_row(candidate.name, candidate.verdict, escape(candidate.why), style=style)
     fields = Table("field", "status", "how", title="Enforcement", title_justify="left")
     for capability in report.capabilities:
-        status = _status(capability, asked={gap.capability for gap in report.gaps})
+        status = _status(capability, fields_with_gaps={gap.capability for gap in report.gaps})
         holes = "".join(f"\nnot covered: {hole}" for hole in capability.holes)
         fields.add_row(capability.capability, status, escape(capability.mechanism + holes))
     gaps = Table("field", "what that means, and what closes it", title_justify="left")
     gaps.title = "Asked for and not enforced here" if report.gaps else "Without gaps"
     for gap in report.gaps:
-        asked = f"asked: {gap.asked}\nhere: {gap.actual}"
-        gaps.add_row(gap.capability, escape(f"{asked}\n{gap.consequence}\n→ {gap.remedy}"))
+        difference = f"asked: {gap.asked}\nhere: {gap.actual}"
+        gaps.add_row(gap.capability, escape(f"{difference}\n{gap.consequence}\n→ {gap.remedy}"))
     head = f"OS kernel {escape(report.os_kernel)}, Landlock ABI {report.landlock_abi}"
     probed = [_probes_table(report)] if report.probes else []
     say_rich(head, backends, fields, *probed, gaps)
@@ -255,21 +257,21 @@ def _probes_table(report: DoctorReport) -> Table:
     """Return the table of probes, with a row for each capability."""
     table = Table("field", "tried in a guest", title="Probes", title_justify="left")
     styles = {"refused": "green", "passed": "bold red", "disclosed": "yellow", "unwitnessed": "dim"}
-    shown: dict[str, list[str]] = {}
+    lines_of: dict[str, list[str]] = {}
     for probe in report.probes:
         style = styles[probe.outcome]
         why = f" ({escape(probe.detail)})" if probe.outcome == "unwitnessed" else ""
         line = f"{probe.name} [{style}]{probe.outcome}[/]{why}"
-        shown.setdefault(probe.capability, []).append(line)
-    for capability, lines in shown.items():
+        lines_of.setdefault(probe.capability, []).append(line)
+    for capability, lines in lines_of.items():
         table.add_row(capability, "\n".join(lines))
     return table
 
 
-def _status(capability: Enforcement, asked: set[str]) -> str:
+def _status(capability: Enforcement, fields_with_gaps: set[str]) -> str:
     if capability.holds:
         return f"[green]{capability.status}[/]"
-    if capability.capability not in asked:
+    if capability.capability not in fields_with_gaps:
         return f"[dim]{capability.status}[/]"
     return f"[{'yellow' if capability.holes else 'red'}]{capability.status}[/]"
 
@@ -291,9 +293,11 @@ def show_packages() -> None:
                 escape(entry["requirement"]), escape(f"{entry['name']} {entry['version']}"), ""
             )
         for entry in store.failures():
-            when = datetime.fromtimestamp(entry["time"], UTC).isoformat(" ", "minutes")
+            failure_time = datetime.fromtimestamp(entry["time"], UTC).isoformat(" ", "minutes")
             table.add_row(
-                escape(entry["requirement"]), f"[red]failed[/] {when}", escape(entry["message"])
+                escape(entry["requirement"]),
+                f"[red]failed[/] {failure_time}",
+                escape(entry["message"]),
             )
         say_rich(table)
     if not _package_stores():
@@ -312,13 +316,13 @@ def clear_packages(
 
     With --installed, installed packages are removed too, even if kernels use them.
     """
-    wanted = set(map(canonical_package, names or ()))
+    chosen_names = set(map(canonical_package, names or ()))
 
     def matches(requirement: str) -> bool:
-        return not wanted or parse_requirement(requirement).name in wanted
+        return not chosen_names or parse_requirement(requirement).name in chosen_names
 
-    gone = sum(store.clear(matches, installed=installed) for store in _package_stores())
-    say(f"cleared {gone}")
+    cleared = sum(store.clear(matches, installed=installed) for store in _package_stores())
+    say(f"cleared {cleared}")
 
 
 def _package_stores() -> list[PackageStore]:

@@ -72,8 +72,8 @@ def load_command(name: str) -> Any:
     app = importlib.import_module(f"cellblock.cli.{MODULES.get(name, name)}").app
     command = typer.main.get_command(app)
     command = getattr(command, "commands", {}).get(name, command)
-    for each in (command, *getattr(command, "commands", {}).values()):
-        show_flags(each)
+    for subcommand in (command, *getattr(command, "commands", {}).values()):
+        show_flags(subcommand)
     return command
 
 

@@ -50,8 +50,8 @@ def validate(files: Annotated[list[str], typer.Argument(metavar="FILE...")]) -> 
         try:
             policy = load_policy(file)
             # What a kernel says when it begins, too.
-            if (refused := judge(file)) is not None:
-                raise refused
+            if (refusal := judge(file)) is not None:
+                raise refusal
         except CellblockError as failure:
             complain_of(failure)
             wrong += 1
@@ -142,7 +142,7 @@ def _shown(value: object, field: str = "") -> str:
         return escape(", ".join(value)) or "[dim]nothing[/]"
     if isinstance(value, int) and not isinstance(value, bool) and is_size(field.rpartition(".")[2]):
         return size_text(value)
-    words = {None: "no limit", True: "yes", False: "no"}
+    special_words = {None: "no limit", True: "yes", False: "no"}
     if value is None or isinstance(value, bool):
-        return words[value]
+        return special_words[value]
     return f"{value:,}" if isinstance(value, int) else escape(str(value))

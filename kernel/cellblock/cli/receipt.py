@@ -64,10 +64,10 @@ def verify(
     except ReceiptError as error:
         complain(f"{receipt}: {error}")
         raise typer.Exit(code=1) from None
-    known = {file: _known(file, statement) for file in files or ()}
-    for file in (others := [file for file, name in known.items() if not name]):
+    subject_names = {file: _subject_name_of(file, statement) for file in files or ()}
+    for file in (unmatched_files := [file for file, name in subject_names.items() if not name]):
         complain(f"{file}: the receipt is not for this file. Don't rely on it.")
-    if others:
+    if unmatched_files:
         raise typer.Exit(code=1)
     if as_json:
         print_json(msgspec.to_builtins(statement))
@@ -75,7 +75,7 @@ def verify(
     say(
         f"signed by {receipts.key_id(public)}{'' if key else ', your own key'}",
         *_lines(statement),
-        *(f"{file}: {name}" for file, name in known.items()),
+        *(f"{file}: {name}" for file, name in subject_names.items()),
     )
 
 
@@ -85,15 +85,15 @@ def key() -> None:
     say(*receipts.public_pem(receipts.own_key().public_key()).decode().splitlines())
 
 
-def _known(file: str, statement: Statement | RunStatement) -> str:
+def _subject_name_of(file: str, statement: Statement | RunStatement) -> str:
     """Return the name under which a receipt has a file's digest, or "" if it doesn't have it.
 
     Cells choose the names and the bytes of files that they write. So without a name, only the
     notebook of a notebook's receipt counts: no file of a cell's may pass for it.
     """
-    named, _, path = file.partition("=")
-    if all(subject.name != named for subject in statement.subject):
-        named, path = "", file
+    subject_name, _, path = file.partition("=")
+    if all(subject.name != subject_name for subject in statement.subject):
+        subject_name, path = "", file
     try:
         with Path(path).open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -102,9 +102,9 @@ def _known(file: str, statement: Statement | RunStatement) -> str:
     names = [
         subject.name for subject in statement.subject if subject.digest.get("sha256") == digest
     ]
-    if not named and isinstance(statement.predicate, RunPredicate):
-        named = "notebook"
-    return next((name for name in names if named in ("", name)), "")
+    if not subject_name and isinstance(statement.predicate, RunPredicate):
+        subject_name = "notebook"
+    return next((name for name in names if subject_name in ("", name)), "")
 
 
 def _lines(statement: Statement | RunStatement) -> Iterator[str]:
@@ -120,8 +120,8 @@ def _lines(statement: Statement | RunStatement) -> Iterator[str]:
     else:
         yield f"cell {predicate.execution_count} of session {session}: {predicate.status}"
         if (origin := predicate.variables_from) is not None:
-            named = origin.session or "without an audit log"
-            yield f"variables from session {named} after cell {origin.execution_count}"
+            parent_session = origin.session or "without an audit log"
+            yield f"variables from session {parent_session} after cell {origin.execution_count}"
         source, left_out = predicate.source_sha256, predicate.tool_calls_left_out
         calls = predicate.tool_calls
     yield (
@@ -144,8 +144,8 @@ def _lines(statement: Statement | RunStatement) -> Iterator[str]:
 def _enforced(conditions: Conditions) -> str:
     counts = Counter(conditions.capabilities.values())
     text = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
-    when = f", by probes at {conditions.proved}" if conditions.proved else ""
+    probe_time = f", by probes at {conditions.proved}" if conditions.proved else ""
     gaps = (
         f"; not enforced as asked: {', '.join(conditions.gaps)}" if conditions.gaps else "; no gaps"
     )
-    return f"backend {conditions.backend}: {text}{when}{gaps}"
+    return f"backend {conditions.backend}: {text}{probe_time}{gaps}"

@@ -130,16 +130,16 @@ def run(
     if changes not in {"", KEEP, DROP}:
         changes = str(Path(changes).absolute())
         _check_writable(Path(changes, "changes"))
-    notebooks = {one: policy or policy_of(one.file, _DEFAULT) for one in planned}
+    notebooks = {notebook: policy or policy_of(notebook.file, _DEFAULT) for notebook in planned}
     policies = {
         spec: _load(spec, allow_unsafe=allow_unsafe) for spec in dict.fromkeys(notebooks.values())
     }
     if cluster and len(policies) > 1:
         several = " and ".join(sorted(policies))
         raise CellblockError(f"--cluster: notebooks have policies {several}. Name one: --policy")
-    written = [root for one in policies.values() for root in one.filesystem_write_roots]
+    write_roots = [root for loaded in policies.values() for root in loaded.filesystem_write_roots]
     options = RunOptions(
-        parameters=parameters(parameter or (), given or (), written),
+        parameters=parameters(parameter or (), given or (), write_roots),
         allow_errors=allow_errors,
         timeout=timeout,
         cell_timeout=cell_timeout,
@@ -173,8 +173,8 @@ def learn(
 
     Exit status 0 if all passed under it, 1 if some did not, 2 if there is no proposal.
     """
-    found, problems = files.find(paths, ())
-    notebooks = [file for file in found if file.kind is FileKind.notebook]
+    files_found, problems = files.find(paths, ())
+    notebooks = [file for file in files_found if file.kind is FileKind.notebook]
     problems += [] if notebooks or problems else [Problem(" ".join(paths), "no notebook is there")]
     complain_of_files(problems)
     if problems:
@@ -283,7 +283,9 @@ def parameters(
     """
     values = dict[str, Any]()
     for file in files:
-        values |= {name: json.loads(one) for name, one in inputs_from_file(file, writable).items()}
+        values |= {
+            name: json.loads(encoded) for name, encoded in inputs_from_file(file, writable).items()
+        }
     for option in given:
         name, has_value, text = option.partition("=")
         if not has_value or not name:

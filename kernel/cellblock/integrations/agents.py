@@ -101,8 +101,8 @@ class _LateTools(Sandbox):
     fork, try_variants = _noting(Sandbox.fork), _noting(Sandbox.try_variants)
     execute_async = _noting(Sandbox.execute_async)
 
-    def become(self, other: _LateTools) -> None:
-        """Take over the guest of ``other``, which is open and has other tools.
+    def become(self, replacement: _LateTools) -> None:
+        """Take over the guest of ``replacement``, which is open and has other tools.
 
         Copy this sandbox's files and variables there first. The program keeps this object.
         """
@@ -110,14 +110,14 @@ class _LateTools(Sandbox):
             for number, (path, name) in enumerate(self._written.items()):
                 copied = Path(folder, str(number))
                 self.download(path, copied)
-                other.upload(copied, name)
+                replacement.upload(copied, name)
         for variable in self.variables():
-            other.set(variable.name, self.get(variable.name))
+            replacement.set(variable.name, self.get(variable.name))
         self.drop()
         self.close()
-        self._sandbox = self._inner = other._sandbox
-        self._thread, other._thread = other._thread, None
-        self._written = other._written
+        self._sandbox = self._inner = replacement._sandbox
+        self._thread, replacement._thread = replacement._thread, None
+        self._written = replacement._written
 
 
 class AgentSandbox:
@@ -274,15 +274,15 @@ class AgentSandbox:
         return tool  # type: ignore[no-any-return]
 
 
-def _other_tools(own: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+def _other_tools(own: Mapping[str, str], wanted_tools: Mapping[str, str]) -> str:
     """Return why a sandbox whose cells have run can't have other tools.
 
-    ``own`` and ``wanted`` are signatures by name.
+    ``own`` and ``wanted_tools`` are signatures by name.
     """
-    new = sorted(wanted.items() - own.items())
-    gone = sorted(own.keys() - wanted.keys())
-    parts = [f"it lacks {', '.join(name for name, _ in new)}"] if new else []
-    parts += [f"it has {', '.join(gone)} besides"] if gone else []
+    lacking = sorted(wanted_tools.items() - own.items())
+    superfluous = sorted(own.keys() - wanted_tools.keys())
+    parts = [f"it lacks {', '.join(name for name, _ in lacking)}"] if lacking else []
+    parts += [f"it has {', '.join(superfluous)} besides"] if superfluous else []
     return (
         f"cells have run with other tools: {', and '.join(parts)}. A sandbox's tools are those of "
         "its first cell: make another one for these"
@@ -316,8 +316,8 @@ def told(result: Result, limit: int, assigned: str, images: Sequence[Image]) -> 
     """
     numbers = [f"{picture.number}" for picture in pictures(result)]
     names = [f"{number} of {len(numbers)}" for number in numbers]
-    missing = not_sent(names, (picture.number for picture in images))
-    notes = list(filter(None, [assigned, missing]))
+    missing_note = not_sent(names, (picture.number for picture in images))
+    notes = list(filter(None, [assigned, missing_note]))
     ending = _notes(notes)
     text, is_whole = text_within(result, limit - len(ending))
     if is_whole:

@@ -102,7 +102,7 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         its environment when it starts (``env_vars``).
         """
         del context  # there is only one
-        begun = time.time()
+        began = time.time()
         try:
             with self._run(code, language, envs, timeout) as run:
                 for event in run.events:
@@ -110,7 +110,7 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
                     handler = on_result if isinstance(event, Result) else printed
                     if handler is not None:
                         handler(event)
-                execution = _execution_of(run.outcome.result(), begun)
+                execution = _execution_of(run.outcome.result(), began)
         except CellblockError as exc:
             return ExecutionResult(execution_ok=False, execution_error=str(exc))
         if execution.code_error is not None and on_error is not None:
@@ -122,13 +122,13 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
 
         Cancelling the call interrupts the cell, and kills it if it goes on.
         """
-        running = asyncio.ensure_future(asyncio.to_thread(self.run_code, *args, **kwargs))
+        task = asyncio.ensure_future(asyncio.to_thread(self.run_code, *args, **kwargs))
         try:
-            return await asyncio.shield(running)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            while not running.done():
+            while not task.done():
                 self.interrupt()
-                await asyncio.wait({running}, timeout=INTERRUPT_TIMEOUT)
+                await asyncio.wait({task}, timeout=INTERRUPT_TIMEOUT)
             raise
 
     def run_code_streaming(
@@ -144,11 +144,11 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
         Closing the iterator before its end interrupts the cell.
         """
         del context
-        begun = time.time()
+        began = time.time()
         try:
             with self._run(code, language, envs, timeout) as run:
                 yield from run.events
-                execution = _execution_of(run.outcome.result(), begun)
+                execution = _execution_of(run.outcome.result(), began)
         except CellblockError as exc:
             execution = ExecutionResult(execution_ok=False, execution_error=str(exc))
         yield from _failures(execution)
@@ -164,16 +164,16 @@ class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped
             loop.call_soon_threadsafe(events.put_nowait, event)
 
         callbacks = {"on_stdout": put, "on_stderr": put, "on_result": put}
-        running = asyncio.ensure_future(self.run_code_async(code, *args, **callbacks, **kwargs))
-        running.add_done_callback(lambda _: events.put_nowait(None))
+        task = asyncio.ensure_future(self.run_code_async(code, *args, **callbacks, **kwargs))
+        task.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
                 yield event
-            for failure in _failures(running.result()):
+            for failure in _failures(task.result()):
                 yield failure
         finally:
-            running.cancel()
-            await asyncio.wait({running})
+            task.cancel()
+            await asyncio.wait({task})
 
     @contextlib.contextmanager
     def _run(
@@ -273,12 +273,12 @@ class _Run:
             wait([self.outcome], timeout=INTERRUPT_TIMEOUT)
 
 
-def _execution_of(result: CellResult, begun: float) -> ExecutionResult:
-    """Return a result in the package's types. ``begun`` is when the cell began."""
+def _execution_of(result: CellResult, began: float) -> ExecutionResult:
+    """Return a result in the package's types. ``began`` is when the cell began."""
     rich = [] if result.rich_result is None else [(result.rich_result, True)]
-    shown = [
-        Result(data=dict(each.data), is_main_result=main)
-        for each, main in [*((display, False) for display in result.displays), *rich]
+    results = [
+        Result(data=dict(shown_display.data), is_main_result=main)
+        for shown_display, main in [*((display, False) for display in result.displays), *rich]
     ]
     error = result.error
     failure = None
@@ -291,7 +291,7 @@ def _execution_of(result: CellResult, begun: float) -> ExecutionResult:
         trace = error.traceback if result.status == "error" else result.to_string()
         failure = CodeError(name=error.type, value=error.message, traceback=trace)
     return ExecutionResult(
-        results=shown,
+        results=results,
         logs=Logs(
             stdout=list(messages.of(result.output)),
             stderr=[
@@ -303,7 +303,7 @@ def _execution_of(result: CellResult, begun: float) -> ExecutionResult:
         execution_error=result.to_string() if result.status in ("refused", "failed") else None,
         code_error=failure,
         execution_count=result.execution_count,
-        started_at=begun,
+        started_at=began,
         completed_at=time.time(),
         interrupted=_was_interrupted(result),
         exit_code=code,
@@ -319,8 +319,8 @@ def _was_interrupted(result: CellResult) -> bool:
 def _failures(execution: ExecutionResult) -> Iterator[CodeError]:
     """Yield why a cell failed, in the way that the package's own iterators end."""
     if not execution.execution_ok:
-        why = execution.execution_error
-        yield CodeError(name="SandboxExecutionError", value=why, traceback="")
+        problem = execution.execution_error
+        yield CodeError(name="SandboxExecutionError", value=problem, traceback="")
     if execution.code_error is not None:
         yield execution.code_error
 

@@ -139,7 +139,7 @@ def _function(tool: Any) -> Callable[..., Any]:
         return tool(**{name: value for name, value in kwargs.items() if value is not _LEFT_OUT})
 
     forward = getattr(tool, "forward", tool)
-    known = inspect.signature(forward).parameters
+    forward_parameters = inspect.signature(forward).parameters
     own = hints_of(forward)
     parameters = []
     for name, declared in tool.inputs.items():
@@ -148,7 +148,11 @@ def _function(tool: Any) -> Callable[..., Any]:
         # smolagents calls tables and arrays objects, like dicts: the function's own hints say more.
         if names_table(own.get(name)) or names_array(own.get(name)):
             hint = own[name]
-        default = known[name].default if name in known else inspect.Parameter.empty
+        default = (
+            forward_parameters[name].default
+            if name in forward_parameters
+            else inspect.Parameter.empty
+        )
         if nullable and default is inspect.Parameter.empty:
             default = _LEFT_OUT
         parameters.append(

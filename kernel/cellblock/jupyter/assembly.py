@@ -55,11 +55,11 @@ def _end_changes(kernel: Kernel, scratch: Path) -> None:
     A kernel that is restarted leaves them to the next one.
     """
     number = scratch_name(scratch)
-    if (running := kernel.views.staged) is not None:
-        running.close()
+    if (open_changes := kernel.views.staged) is not None:
+        open_changes.close()
         if kernel.restarts:
             return
-        number = running.id
+        number = open_changes.id
     if (staged := changes.end(number)) is not None:
         line = "what cells wrote to the project was put aside, for a week. To keep it:"
         with contextlib.suppress(OSError):
@@ -113,12 +113,12 @@ def assemble(
     reactor = ZmqReactor()
     options, config, context, bound, codec = _launched(reactor, options, config, early)
     views = Views(config)
-    kept = OutputLog(default_path().parent / "output", views.kept_bytes())
+    log = OutputLog(default_path().parent / "output", views.kept_bytes())
     audit = open_audit(views.in_force)
     history = History(default_path() if options.ipykernel.keeps_history else None)
-    kernel = Kernel(reactor, bound, codec, history, views, kept, audit)
+    kernel = Kernel(reactor, bound, codec, history, views, log, audit)
     kernel.heed(options.ipykernel)
-    reactor.call_later(_SWEEP, kept.sweep)
+    reactor.call_later(_SWEEP, log.sweep)
     reactor.call_later(_SWEEP, early.remember)
     reactor.call_later(_SWEEP, sweep_scratch_in_thread)
 
@@ -152,7 +152,7 @@ def assemble(
         if kernel.session is not None:
             kernel.session.disconnect()  # the last cell's connections get on the audit log
         early.remember()
-        kept.close()
+        log.close()
         if kernel.exports is not None:
             kernel.exports.close()
         early.end()

@@ -94,16 +94,16 @@ def bind(context: zmq.Context[Any], connection: Connection) -> dict[str, zmq.Soc
     Raises ``StartError``.
     """
     info = connection.info
-    chosen = dict[str, int]()
+    chosen_ports = dict[str, int]()
     sockets: dict[str, zmq.Socket[bytes]] = {}
     try:
         for name, kind in KINDS.items():
             sockets[name] = sock = _socket(context, kind, info)
             port = _bind(sock, info, int(info.get(f"{name}_port", 0)))
             if port != info.get(f"{name}_port"):
-                chosen[f"{name}_port"] = port
-        if chosen:
-            _rewrite(connection.path, info | chosen)
+                chosen_ports[f"{name}_port"] = port
+        if chosen_ports:
+            _rewrite(connection.path, info | chosen_ports)
     except (zmq.ZMQError, OSError, ValueError, TypeError, KeyError) as exc:
         raise StartError(f"connection file {connection.path}: {exc}") from None
     return sockets

@@ -58,7 +58,7 @@ def parse(argv: list[str]) -> Options:
     allow = False
     warm = False
     rest = list(argv)
-    others = list[str]()
+    ipykernel_words = list[str]()
     while rest:
         word = rest.pop(0)
         name, _, value = word.partition("=")
@@ -72,9 +72,9 @@ def parse(argv: list[str]) -> Options:
         elif name in _OWN:
             raise SystemExit(f"cellblock: unknown argument {name!r}\n{USAGE}")
         else:
-            others.append(word)
+            ipykernel_words.append(word)
     try:
-        ipykernel = read(others)
+        ipykernel = read(ipykernel_words)
     except OptionsError as error:
         raise SystemExit(f"cellblock: {error}\n{USAGE}") from None
     if "-f" not in values:
@@ -88,7 +88,7 @@ def parse(argv: list[str]) -> Options:
 
 def options_of(argv: list[str]) -> Options | None:
     """Return the options in a kernelspec's command; None if it starts another kernel."""
-    for place in range(1, len(argv)):
-        if argv[place - 1 : place + 1] == ["-m", "cellblock"]:
-            return parse(argv[place + 1 :])
+    for index in range(1, len(argv)):
+        if argv[index - 1 : index + 1] == ["-m", "cellblock"]:
+            return parse(argv[index + 1 :])
     return None

@@ -92,8 +92,8 @@ class InputRequests:
 
     def _ask(self, question: _Question) -> bool:
         """Queue a question. Return False if its cell allows none, or one of its kind is there."""
-        others = (other for other in (self._open, *self._waiting) if other is not None)
-        is_open = any(other.is_hosts is question.is_hosts for other in others)
+        open_questions = (entry for entry in (self._open, *self._waiting) if entry is not None)
+        is_open = any(entry.is_hosts is question.is_hosts for entry in open_questions)
         if is_open or not question.cell.content.get("allow_stdin"):
             return False
         self._waiting.append(question)

@@ -141,10 +141,10 @@ def install(
             shutil.copy(logo, folder)
         if displace:
             _keep_displaced(_folder(name, prefix), folder)
-        written = KernelSpecManager().install_kernel_spec(
+        installed_folder = KernelSpecManager().install_kernel_spec(
             str(folder), name, user=prefix is None, prefix=None if prefix is None else str(prefix)
         )
-    return name, Path(written)
+    return name, Path(installed_folder)
 
 
 def uninstall(name: str) -> Path:
@@ -161,12 +161,12 @@ def uninstall(name: str) -> Path:
         raise CellblockError(
             f"No cellblock kernel is called {name!r}. See `jupyter kernelspec list`."
         )
-    kept = folder.with_name(f".{name}-{DISPLACED}")
+    displaced_folder = folder.with_name(f".{name}-{DISPLACED}")
     if (folder / DISPLACED).is_dir():
-        (folder / DISPLACED).rename(kept)
+        (folder / DISPLACED).rename(displaced_folder)
     shutil.rmtree(folder)
-    if kept.is_dir():
-        kept.rename(folder)
+    if displaced_folder.is_dir():
+        displaced_folder.rename(folder)
     return folder
 
 

@@ -185,12 +185,16 @@ def _parsed(words: list[str]) -> Sections:
             raise OptionsError(f"unknown argument {f'--{name}'!r}")
         # All sections of the application's classes become one. A value for IPKernelApp itself wins
         # over a value for one of its base classes.
-        place = "IPKernelApp" if name in _APPLICATION else name
+        section_name = "IPKernelApp" if name in _APPLICATION else name
         for trait, value in section.items():
-            if place == "IPKernelApp" and trait in traits and isinstance(value, DeferredConfig):
+            if (
+                section_name == "IPKernelApp"
+                and trait in traits
+                and isinstance(value, DeferredConfig)
+            ):
                 value = value.get_value(traits[trait])  # noqa: PLW2901
-            if name in {"IPKernelApp", place} or trait not in sections["IPKernelApp"]:
-                sections.setdefault(place, {})[trait] = value
+            if name in {"IPKernelApp", section_name} or trait not in sections["IPKernelApp"]:
+                sections.setdefault(section_name, {})[trait] = value
     return sections
 
 

@@ -122,13 +122,13 @@ class Kernel(Front):
         codec: MessageCodec,
         history: History,
         views: Views,
-        kept: OutputLog,
+        log: OutputLog,
         audit: Audit,
     ) -> None:
         self._reactor = reactor
         self.channels = Channels(sockets, codec, reactor)
         self._backpressure = Backpressure(reactor, self.channels.iopub, self._hold)
-        outputs = Outputs(self.channels, views, self._backpressure, kept, audit)
+        outputs = Outputs(self.channels, views, self._backpressure, log, audit)
         super().__init__(outputs, views, audit, history)
         self.input_requests = InputRequests(self.channels)
         self.consult = self.consulted
@@ -252,13 +252,13 @@ class Kernel(Front):
 
     def _beside_main(self) -> Shell:
         """Return the shell for comm messages beside the main shell's cell; make it if needed."""
-        beside = next((shell for shell in self._shells.values() if shell.is_beside), None)
-        if beside is None:
+        shell_beside = next((shell for shell in self._shells.values() if shell.is_beside), None)
+        if shell_beside is None:
             self._made_subshells += 1
-            beside = Shell(self._made_subshells, self.outputs.beside())
-            beside.is_beside = True
-            self._shells[beside.number] = beside
-        return beside
+            shell_beside = Shell(self._made_subshells, self.outputs.beside())
+            shell_beside.is_beside = True
+            self._shells[shell_beside.number] = shell_beside
+        return shell_beside
 
     def on_awaits(self) -> None:
         """Answer the comm messages that came before the running cell began to await."""
@@ -618,10 +618,10 @@ class Kernel(Front):
         outputs = shell.outputs
         self.begin_outputs(outputs, message)
 
-        def done(ended: Stopped | str | None) -> None:
-            if ended is not None:
-                outputs.card(status.comm_failure_card(ended, self.views.in_force))
-                if isinstance(ended, str) and message.kind == "comm_open":
+        def done(failure: Stopped | str | None) -> None:
+            if failure is not None:
+                outputs.card(status.comm_failure_card(failure, self.views.in_force))
+                if isinstance(failure, str) and message.kind == "comm_open":
                     self.outputs.comms.refuse_open(content, message)
             outputs.end()
             self._finish(shell)
@@ -683,7 +683,7 @@ class Kernel(Front):
         return self.input_requests.ask_for_cell(request, cell, self.session.answer)
 
     def consulted(
-        self, asked: Question, answered: Callable[[str], None]
+        self, question: Question, answered: Callable[[str], None]
     ) -> Callable[[], None] | None:
         """Put a question of the host's to the front end that sent the running cell.
 
@@ -696,7 +696,7 @@ class Kernel(Front):
             self._have_question(None)
             answered(typed)
 
-        withdraw = self.input_requests.ask_for_host(str(asked), cell, on_typed)
+        withdraw = self.input_requests.ask_for_host(str(question), cell, on_typed)
         if withdraw is None or cell is None:
             return None
 
@@ -706,7 +706,7 @@ class Kernel(Front):
 
         self._question_count += 1
         self._have_question(
-            HostQuestion(f"question-{self._question_count}", asked, cell, answered, withdraw)
+            HostQuestion(f"question-{self._question_count}", question, cell, answered, withdraw)
         )
         return cancel
 
@@ -729,9 +729,9 @@ class Kernel(Front):
                 f"{question.asked.code} {choice}" if choice in question.asked.offers else "no"
             )
 
-    def _hold(self, held: bool) -> None:
+    def _hold(self, must_hold: bool) -> None:
         if self.session is not None:
-            self.session.hold(held=held)
+            self.session.hold(held=must_hold)
 
     def stop_holding(self) -> None:
         """Read from the guest again, though front ends are behind."""
@@ -760,8 +760,8 @@ def cell_of(message: Message) -> ExecuteRequest:
     code = sent_code if isinstance(sent_code, str) else ""
     sent_expressions = content.get("user_expressions")
     cell = message.metadata.get("cellId")
-    gone = message.metadata.get("deletedCells")
-    deleted = gone if isinstance(gone, list) else ()
+    sent_deleted = message.metadata.get("deletedCells")
+    deleted = sent_deleted if isinstance(sent_deleted, list) else ()
     expressions = dict[str, str]()
     room = LONGEST_EXPRESSIONS
     for name, text in islice(

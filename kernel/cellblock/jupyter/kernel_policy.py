@@ -92,15 +92,15 @@ def _start_tools(config: SessionConfig, early: EarlyZygote) -> None:
     if config.policy.tools and config.condition is None:
         try:
             # Before the import below, which takes long too.
-            started = worker_process.start(_WORKER)
+            worker_started = worker_process.start(_WORKER)
         except OSError:
             return  # the session tries again, and reports the error
         from cellblock.host.services.tools import providers, worker  # noqa: PLC0415 - few have any
 
         # If the worker has ended by now, the session notices when it takes the worker.
         with contextlib.suppress(OSError):
-            worker.load_ahead(started, providers.functions_of(config.policy))
-        early.worker = started
+            worker.load_ahead(worker_started, providers.functions_of(config.policy))
+        early.worker = worker_started
 
 
 def _session_options(options: Options, scratch: Path) -> SessionOptions:
@@ -125,20 +125,20 @@ def _with_launch(config: SessionConfig, options: Options) -> SessionConfig:
 
     The session's name is left out if it is a path in a folder that guests can't see.
     """
-    given = options.ipykernel
+    ipykernel = options.ipykernel
     plan = config.prepare.plan
     session = os.environ.get(SESSION_NAME, "")
     if (path := Path(session)).is_absolute() and not can_see(plan, str(path.parent)):
         session = ""
     traits = {
         kind: {trait: _plain(value) for trait, value in section.items()}
-        for kind, section in given.shell.items()
+        for kind, section in ipykernel.shell.items()
     }
     launch = Launch(
         arguments=("-f", encodable(options.connection_file)),
         session=encodable(session),
         has_parent=bool(os.environ.get("JPY_PARENT_PID")),
-        searches_folder=given.searches_folder,
+        searches_folder=ipykernel.searches_folder,
         config=traits,
     )
     notice = _refused_traits(config.policy, traits) if traits else ""
@@ -152,16 +152,16 @@ def _with_launch(config: SessionConfig, options: Options) -> SessionConfig:
 def _refused_traits(policy: Policy, traits: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a notice of traits that guests may not set; empty if they may set all."""
     rules = policy.rules()
-    refused = [
+    options = [
         f"--{kind}.{trait}"
         for kind, section in traits.items()
         for trait, value in section.items()
         if not may_configure(rules, kind, trait, value)
     ]
-    if not refused:
+    if not options:
         return ""
     return (
-        f"does not set {', '.join(refused)}: in mode {policy.mode} options set what %config may "
+        f"does not set {', '.join(options)}: in mode {policy.mode} options set what %config may "
         "set in a cell, and nothing else"
     )
 

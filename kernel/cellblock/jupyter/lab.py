@@ -279,23 +279,23 @@ class Lab:
     def _dropped(self, comm: LabComm, number: str, paths: list[str]) -> None:
         self._done(comm, number, message=self._changes.drop(paths))
 
-    def _refresh(self, comm: LabComm, request: Refresh, what: frozenset[str]) -> None:
+    def _refresh(self, comm: LabComm, request: Refresh, views: frozenset[str]) -> None:
         """Tell again what is asked for, then that the request is done.
 
         For "changes" a new list is made first.
         """
-        if unknown := sorted(what.difference(_AGAIN)):
+        if unknown := sorted(views.difference(_AGAIN)):
             self._done(comm, request.id, f"there is no {unknown[0]}: there are {', '.join(_AGAIN)}")
             return
-        if "cells" in what:
+        if "cells" in views:
             self._tell_cells(comm)
-        if "question" in what:
+        if "question" in views:
             self._tell_question(comm)
-        for kind in what:
+        for kind in views:
             comm.told.pop(kind, None)
-        self._due |= what.intersection(_VIEWS) - {"changes"}
+        self._due |= views.intersection(_VIEWS) - {"changes"}
         self._tell_views()
-        if "changes" in what:
+        if "changes" in views:
             self._refreshes.append((comm, request.id))
             self._changes.look(soon=True)
         else:
@@ -357,9 +357,9 @@ class Lab:
 
         First the cells that began, then calls, then the cells that ended.
         """
-        changed = self._changed_cells
+        changed_counts = self._changed_cells
         self._changed_cells = set()
-        cells = [self._cells[number] for number in sorted(changed) if number in self._cells]
+        cells = [self._cells[number] for number in sorted(changed_counts) if number in self._cells]
         calls = self._calls
         self._calls = {}
         self._running.difference_update(calls)
@@ -379,7 +379,7 @@ class Lab:
         """Tell the views that are due, on each comm that was not told the same before."""
         if not self._comms:
             return
-        due = self._due
+        views_due = self._due
         self._due = set()
         self._next_views = time.monotonic() + _GATHER_VIEWS
         views = {
@@ -390,9 +390,9 @@ class Lab:
             "audit": self._audit,
         }
         if not self._has_ports():
-            due.discard("ports")
+            views_due.discard("ports")
         for kind in _VIEWS:
-            if kind in due:
+            if kind in views_due:
                 self._tell_all(kind, views[kind]())
 
     def _tell_all(self, kind: str, fields: dict[str, Any]) -> None:
@@ -469,12 +469,12 @@ class Lab:
         if question is None:
             return
         comm.asked = question.id
-        whose = {
+        about_cell = {
             "id": question.id,
             "yours": comm.identities == question.cell.identities,
             "request": str(question.cell.header.get("msg_id", "")),
         }
-        self._tell(comm, "question", whose | question_json(question.asked))
+        self._tell(comm, "question", about_cell | question_json(question.asked))
 
     def _answer(self, comm: LabComm, answer: Answer) -> None:
         """Answer the open question, or say why this answer is not accepted."""
@@ -588,16 +588,18 @@ class Lab:
         """Return the fields of the policy that hold, and how, made anew only if these changed."""
         views = self._kernel.views
         policy = views.in_force
-        made = self._enforced
+        enforced = self._enforced
         if policy is None:
             return []
         sources = policy, views.enforcement
-        if made is None or made[0][0] is not sources[0] or made[0][1] is not sources[1]:
+        if enforced is None or enforced[0][0] is not sources[0] or enforced[0][1] is not sources[1]:
             fields = policy.as_dict() | {"backend": views.backend}
             rows = policy_card.enforced(fields, tuple(views.enforcement.values()))
-            shown = [{"what": visible(what), "how": visible(how)} for what, how in rows]
-            made = self._enforced = sources, shown
-        return made[1]
+            rows_json = [
+                {"what": visible(field), "how": visible(mechanism)} for field, mechanism in rows
+            ]
+            enforced = self._enforced = sources, rows_json
+        return enforced[1]
 
     # --- checking what is typed ---------------------------------------------------------------
 

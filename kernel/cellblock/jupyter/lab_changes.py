@@ -149,8 +149,8 @@ class StagedChanges:
             except (ChangesError, OSError) as error:
                 self._made(Listing(staged, {}, {}, problem=str(error)))
 
-        read = partial(self._read_all, staged)
-        self._read = threads.begin(self._reactor, read, made)
+        read_all = partial(self._read_all, staged)
+        self._read = threads.begin(self._reactor, read_all, made)
 
     def _read_all(self, staged: Staged) -> Listing:
         """Return the list of staged changes, with digests. Runs in a thread."""
@@ -161,11 +161,13 @@ class StagedChanges:
         now = time.monotonic()
         self._next = now + max(_LEAST, _REST * (now - began))
         digests = self._digests(staged, all_changes)
-        shown: dict[str, Change] = {}
+        changes_by_path: dict[str, Change] = {}
         for change in all_changes[:MOST_FILES]:
-            shown.setdefault(visible(staged.label(change)), change)
+            changes_by_path.setdefault(visible(staged.label(change)), change)
         digest = of_keeping(all_changes[:MOST_FILES], digests, ()).sha256
-        return Listing(staged, shown, digests, digest, max(0, len(all_changes) - MOST_FILES))
+        return Listing(
+            staged, changes_by_path, digests, digest, max(0, len(all_changes) - MOST_FILES)
+        )
 
     def _digests(self, staged: Staged, all_changes: Sequence[Change]) -> dict[str, str]:
         """Return the digests of files that can be kept, reading only those that have changed.
@@ -218,7 +220,7 @@ class StagedChanges:
         listing = self._listing
         audit = self._audit
         try:
-            staged, chosen = self._agreed(paths, digest)
+            staged, chosen_changes = self._agreed(paths, digest)
         except ChangesError as error:
             self.look(soon=True)
             done(f"nothing was kept: {error}", "")
@@ -233,7 +235,7 @@ class StagedChanges:
             self.look(soon=True)
             done(problem, "")
 
-        self._keep.run(keeping.steps(staged, chosen, listing.digests), kept, failed)
+        self._keep.run(keeping.steps(staged, chosen_changes, listing.digests), kept, failed)
 
     def _agreed(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
         """Return the changes to keep, after putting the approval on the audit log.
@@ -246,16 +248,23 @@ class StagedChanges:
         staged = self._views.listable()
         if self._keep.runs:
             raise ChangesError("files are being kept now: wait until that is done")
-        chosen = self._chosen(paths)
+        chosen_changes = self._chosen(paths)
         # These must still be staged, under the policy in force now. Contents are compared later.
-        now = [] if staged is None else staged.changes([change.name for change in chosen])
-        if staged is None or not digest or digest != listing.digest or not set(chosen) <= set(now):
+        staged_now = (
+            [] if staged is None else staged.changes([change.name for change in chosen_changes])
+        )
+        if (
+            staged is None
+            or not digest
+            or digest != listing.digest
+            or not set(chosen_changes) <= set(staged_now)
+        ):
             raise ChangesError("the files changed after they were shown: look again")
-        request = of_keeping(chosen, listing.digests, paths)
+        request = of_keeping(chosen_changes, listing.digests, paths)
         decision = Decision(scope="once", asked=True)
         if problem := str(audit.barred() or "") or audit.approved(request, decision):
             raise ChangesError(problem)
-        return staged, chosen
+        return staged, chosen_changes
 
     def _chosen(self, paths: Sequence[str]) -> list[Change]:
         """Return the listed changes with these paths, or for no paths all that can be kept.
@@ -263,19 +272,21 @@ class StagedChanges:
         Raises ChangesError for a path that is not listed or can't be kept.
         """
         listing = self._listing
-        chosen = []
+        chosen_changes = []
         for path in dict.fromkeys(paths):
             change = listing.changes.get(path)
             if change is None:
                 raise ChangesError(_no_such(path))
             if note := listing.note(change):
                 raise ChangesError(f"{path}: {note}")
-            chosen.append(change)
+            chosen_changes.append(change)
         if not paths:
-            chosen = [change for change in listing.changes.values() if not listing.note(change)]
-        if not chosen:
+            chosen_changes = [
+                change for change in listing.changes.values() if not listing.note(change)
+            ]
+        if not chosen_changes:
             raise ChangesError("there is no file that can be kept")
-        return chosen
+        return chosen_changes
 
     def drop(self, paths: Sequence[str]) -> str:
         """Drop listed files, all for no paths; return a message. Raises ChangesError, OSError."""

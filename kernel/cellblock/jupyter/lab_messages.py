@@ -292,12 +292,12 @@ def gap_json(gap: Gap) -> dict[str, Any]:
     }
 
 
-def question_json(asked: Question) -> dict[str, Any]:
+def question_json(question: Question) -> dict[str, Any]:
     """Return a question as it is told: without the code, which only the prompt needs."""
-    offers: Mapping[str, str] = {**asked.offers, "no": ""}
+    offers: Mapping[str, str] = {**question.offers, "no": ""}
     return {
-        "title": f"cellblock asks: {asked.asks}",
-        "text": "\n".join((*asked.shown, *asked.begins, *filter(None, [asked.note]))),
+        "title": f"cellblock asks: {question.asks}",
+        "text": "\n".join((*question.shown, *question.begins, *filter(None, [question.note]))),
         "choices": [
             {"id": scope, "label": _LABELS[scope], "meaning": meaning}
             for scope, meaning in offers.items()
@@ -310,17 +310,17 @@ def record_words(entries: Iterable[Entry]) -> Iterator[dict[str, str]]:
     counts: dict[object, object] = {}
     for entry in entries:
         record = entry.record
-        words = _RECORDS.get(entry.kind, entry.kind)
+        title = _RECORDS.get(entry.kind, entry.kind)
         if entry.kind == "cell":
             counts[record.get("cell")] = record.get("count")
         if entry.kind in {"cell", "outcome"} and (count := counts.get(record.get("cell"))):
-            words = words.replace("Cell", f"Cell {count}")
+            title = title.replace("Cell", f"Cell {count}")
         ending = next((str(record[field]) for field in _ENDINGS if record.get(field)), "")
         details = ", ".join(filter(None, [str(record.get("name", "")), ending]))
         yield {
             "time": str(record.get("time", ""))[:40],
             "kind": visible(entry.kind),
-            "words": visible(clip(f"{words}: {details}" if details else words, _LINE)),
+            "words": visible(clip(f"{title}: {details}" if details else title, _LINE)),
             "text": log.words(entry)[:_MOST_WORDS],
         }
 

@@ -118,7 +118,7 @@ class MessageCodec:
             header, parent, metadata, content = map(_read, parts[: _PARTS - 1])
         except (ValueError, RecursionError) as exc:
             raise MessageError(f"undecodable: {exc}") from None
-        if not all(isinstance(p, dict) for p in (header, parent, metadata, content)):
+        if not all(isinstance(part, dict) for part in (header, parent, metadata, content)):
             raise MessageError("a part is not an object")
         return Message(
             identities=frames[:start],
@@ -285,12 +285,12 @@ def completions(reply: wire.Completed | None, code: str, cursor: int) -> dict[st
 def comm_content(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a front end's comm message, with the known fields only, bounded."""
     data = content.get("data")
-    kept: dict[str, Any] = {
+    known_fields: dict[str, Any] = {
         "comm_id": str(content.get("comm_id", ""))[:200],
         "data": data if isinstance(data, dict) else {},
     }
     for key in ("target_name", "target_module"):
         value = content.get(key)
         if isinstance(value, str):
-            kept[key] = value[:200]
-    return kept
+            known_fields[key] = value[:200]
+    return known_fields

@@ -73,10 +73,12 @@ def _can_change(folder: str) -> bool:
     # The path as it is written counts as well as the resolved one: a link in it that the user can
     # change may lead elsewhere at any time.
     paths = Path(folder).absolute(), Path(folder).resolve()
-    for place in {place for path in paths for place in (path, *path.parents) if place.exists()}:
-        status = place.stat()
+    for candidate in {
+        candidate for path in paths for candidate in (path, *path.parents) if candidate.exists()
+    }:
+        status = candidate.stat()
         # In a sticky folder above it (/tmp) only the owner can rename what is in it.
-        sticky = status.st_mode & stat.S_ISVTX and place not in paths
-        if status.st_uid == os.geteuid() or (os.access(place, os.W_OK) and not sticky):
+        sticky = status.st_mode & stat.S_ISVTX and candidate not in paths
+        if status.st_uid == os.geteuid() or (os.access(candidate, os.W_OK) and not sticky):
             return True
     return False

@@ -57,8 +57,10 @@ def prepare(policy: str, named: str) -> PolicyError | None:
     """
     with _resolved(policy) as (config, scratch):
         if isinstance(config, SessionConfig):
-            if (words := words_of(config.wrap)) is not None:
-                WrappingCache(cache_folder(), named, str(config.project), scratch).keep(words)
+            if (wrapping_words := words_of(config.wrap)) is not None:
+                WrappingCache(cache_folder(), named, str(config.project), scratch).keep(
+                    wrapping_words
+                )
             if sys.platform == "linux":
                 make_now(config.prepare)
         return config if isinstance(config, PolicyError) else None
@@ -157,18 +159,18 @@ def prove_later(reactor: Reactor, config: SessionConfig, look: Callable[[], bool
 def make_now(session: Prepare) -> None:
     """Make what is stale, and wait until all of it is made, ``PATIENCE`` seconds at most."""
     reactor = ZmqReactor()
-    running = set[str]()
+    running_targets = set[str]()
 
     def ended(target: str) -> None:
-        running.discard(target)
-        if not running:
+        running_targets.discard(target)
+        if not running_targets:
             reactor.stop()
 
     imports = byte_code.stale_imports()
     for program, target in [*_stale(session), *([] if imports is None else [imports])]:
         with contextlib.suppress(OSError, ValueError):
             background.start(reactor, program, target, ended=partial(ended, str(target)))
-            running.add(str(target))
-    if running:
+            running_targets.add(str(target))
+    if running_targets:
         reactor.call_later(PATIENCE, reactor.stop)
         reactor.run()

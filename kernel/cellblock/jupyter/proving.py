@@ -43,7 +43,7 @@ _SEEN_BY_HOST: Final = "the host saw it"
 
 
 def run_probes(
-    policy: Policy, chosen: Chosen, project: Path | None = None
+    policy: Policy, choice: Chosen, project: Path | None = None
 ) -> tuple[Proof | None, messages.LockReport | None]:
     """Prove a policy on Linux, and keep the proof for kernels. Return proof and lock report.
 
@@ -53,10 +53,10 @@ def run_probes(
     if sys.platform != "linux":
         return None, None
     project = project or Path.cwd()
-    proof, report = prove(policy, chosen, project)
+    proof, report = prove(policy, choice, project)
     if report is not None and not proof.failure and not _was_disturbed(proof):
         with contextlib.suppress(OSError):  # such as a backend's program that is gone
-            key = probes.key(policy, chosen.backend, report, project=project, scratch=None)
+            key = probes.key(policy, choice.backend, report, project=project, scratch=None)
             probes.Proofs(default_path().parent).keep(key, proof)
     return proof, report
 
@@ -67,13 +67,13 @@ def _was_disturbed(proof: Proof) -> bool:
     Then some outcome is "unwitnessed", and another run may witness all.
     """
     return any(
-        seen.outcome == "unwitnessed" and seen.detail.startswith(_SEEN_BY_HOST)
-        for seen in proof.results.values()
+        result.outcome == "unwitnessed" and result.detail.startswith(_SEEN_BY_HOST)
+        for result in proof.results.values()
     )
 
 
 def prove(
-    policy: Policy, chosen: Chosen, project: Path
+    policy: Policy, choice: Chosen, project: Path
 ) -> tuple[Proof, messages.LockReport | None]:
     """Run the suite under ``policy``; return the proof, and the guest's report of its locks.
 
@@ -86,7 +86,7 @@ def prove(
             resources.callback(remove_scratch, str(scratch))
             roots = _write_roots(policy, scratch)
             around = resources.enter_context(contextlib.closing(Surroundings(roots)))
-            return _prove(policy, chosen, project, scratch, around)
+            return _prove(policy, choice, project, scratch, around)
         except (OSError, CellblockError) as error:
             reason = str(error)
             results = {probe.name: Seen("unwitnessed", reason) for probe in probes_for(policy)}
@@ -94,7 +94,7 @@ def prove(
 
 
 def _prove(
-    policy: Policy, chosen: Chosen, project: Path, scratch: Path, around: Surroundings
+    policy: Policy, choice: Chosen, project: Path, scratch: Path, around: Surroundings
 ) -> tuple[Proof, messages.LockReport | None]:
     """Run the suite in the surroundings that the host can observe (``Surroundings``)."""
     addresses = policy.network_access
@@ -109,17 +109,17 @@ def _prove(
     )
     private = [default_path().parent, around.outside]
     folders: dict[str, Any] = {"project": project, "scratch": scratch, "private": private}
-    plan, wrap = planned(tried_policy, chosen.backend, **folders)
+    plan, wrap = planned(tried_policy, choice.backend, **folders)
     prepare = prepare_message(tried_policy, plan, project, scratch)
     loop = ZmqReactor()
     with contextlib.ExitStack() as resources:
-        reach = None
+        relay_in_use = None
         if plan.neighbours and isinstance(addresses, tuple):
             relay = Relay(loop, addresses)
-            reach = resources.enter_context(contextlib.closing(relay))
-        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, reach)
+            relay_in_use = resources.enter_context(contextlib.closing(relay))
+        prover = Prover(loop, prepare, lambda: spawn.start(wrap), around.touched, relay_in_use)
         prover.run(_trial(policy, around, scratch))
-    declared = settle(chosen.declare(tried_policy), prover.report)
+    declared = settle(choice.declare(tried_policy), prover.report)
     results = _compared(policy, prover, declared, around.listening)
     return Proof(results, probes.where(), _now(), prover.failure), prover.report
 

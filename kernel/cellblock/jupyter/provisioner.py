@@ -65,14 +65,14 @@ class CellblockProvisioner(LocalProvisioner):
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Launch a kernel; then start another one some seconds later, which waits."""
-        place = _options_at(cmd)
-        if place is None or not self.warm:
+        options_start = _options_at(cmd)
+        if options_start is None or not self.warm:
             return await super().launch_kernel(cmd, **kwargs)
         arguments = self._scrub_kwargs(kwargs)
-        name = (self.kernel_spec.resource_dir, *cmd[:place])
+        name = (self.kernel_spec.resource_dir, *cmd[:options_start])
         waiting = None
         if set(arguments) <= _HANDED_OVER:
-            waiting = _waiting.launch(name, cmd[place:], arguments)
+            waiting = _waiting.launch(name, cmd[options_start:], arguments)
         if waiting is None or not await _has_started(*waiting):
             await super().launch_kernel(cmd, **kwargs)
         else:
@@ -82,8 +82,8 @@ class CellblockProvisioner(LocalProvisioner):
             self.cwd = arguments.get("cwd") or Path.cwd()
         if isinstance(getattr(self.parent, "parent", None), MultiKernelManager):
             environment = _shared(arguments.get("env", os.environ), self.kernel_spec.env)
-            again: dict[str, Any] = {"env": environment, "cwd": arguments.get("cwd")}
-            start = partial(launch_kernel, [*cmd, WARM], **again)
+            launch_options: dict[str, Any] = {"env": environment, "cwd": arguments.get("cwd")}
+            start = partial(launch_kernel, [*cmd, WARM], **launch_options)
             _waiting.begin_later(name, start, self.warm_after, self.warm_seconds)
         return self.connection_info
 
@@ -91,7 +91,7 @@ class CellblockProvisioner(LocalProvisioner):
 def _options_at(cmd: list[str]) -> int | None:
     """Return where cellblock's own options begin in a command; None if it is another kernel's."""
     pairs = enumerate(pairwise(cmd), start=2)
-    return next((place for place, pair in pairs if pair == ("-m", "cellblock")), None)
+    return next((index for index, pair in pairs if pair == ("-m", "cellblock")), None)
 
 
 async def _has_started(control: socket.socket, process: subprocess.Popen[bytes]) -> bool:
@@ -136,19 +136,19 @@ class _Waiting:
         self._timers: dict[tuple[str, ...], threading.Timer] = {}
 
     def launch(
-        self, name: tuple[str, ...], arguments: list[str], asked: Mapping[str, Any]
+        self, name: tuple[str, ...], arguments: list[str], options: Mapping[str, Any]
     ) -> Waiting | None:
         """Hand a launch over to the waiting kernel of this name; return that, or None.
 
-        ``asked`` may have the folder (``cwd``) and the environment (``env``).
+        ``options`` may have the folder (``cwd``) and the environment (``env``).
         """
         with self._lock:
             waiting = self._kernels.pop(name, None)
         if waiting is None:
             return None
         control, process = waiting
-        environment = {**asked.get("env", os.environ), "JPY_PARENT_PID": str(os.getpid())}
-        folder = Path(asked.get("cwd") or "").absolute()
+        environment = {**options.get("env", os.environ), "JPY_PARENT_PID": str(os.getpid())}
+        folder = Path(options.get("cwd") or "").absolute()
         launch = {"arguments": arguments, "folder": str(folder), "environment": environment}
         text = json.dumps(launch).encode()
         if process.poll() is None and len(text) <= _LONGEST and folder.is_dir():

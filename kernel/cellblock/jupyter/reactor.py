@@ -99,17 +99,17 @@ class ZmqReactor:
 
     def on_signal(self, numbers: dict[int, Callable[[], None]]) -> None:
         """Call back when a signal arrives, from the loop and not from the signal handler."""
-        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        read_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
         for number in numbers:
             signal.signal(number, lambda *_: None)
 
         def arrived() -> None:
-            for number in os.read(read, 64):
+            for number in os.read(read_fd, 64):
                 if number in numbers:
                     numbers[number]()
 
-        self.watch(read, arrived)
+        self.watch(read_fd, arrived)
 
     def run(self) -> None:
         """Run callbacks and timers until ``stop`` is called."""
@@ -120,20 +120,20 @@ class ZmqReactor:
                 if callback is not None:
                     _attempt(callback)
 
-    def _ready(self, due: int | None) -> list[tuple[Any, int]]:
-        """Return the descriptors that are ready, after ``due`` milliseconds at most."""
+    def _ready(self, timeout: int | None) -> list[tuple[Any, int]]:
+        """Return the descriptors that are ready, after ``timeout`` milliseconds at most."""
         poll = self._poller.poll
         clock = time.perf_counter
         expecting = self._expecting
         self._expecting = False
         if not expecting:
-            return poll(due)
+            return poll(timeout)
         began = now = clock()
         while self._brisk and now - began < _AT_ONCE:
             if ready := poll(0):
                 return ready
             now = clock()
-        ready = poll(due)
+        ready = poll(timeout)
         at_once = bool(ready) and clock() - began < _AT_ONCE
         self._brisk = at_once and not self._alone
         return ready
@@ -146,12 +146,12 @@ class ZmqReactor:
         """Run the timers that are due; return the milliseconds until the next, or None."""
         timers = self._timers
         while timers and self._running:
-            when, _, timer = timers[0]
+            deadline, _, timer = timers[0]
             if timer.action is None:
                 heapq.heappop(timers)
                 self._cancelled -= 1
                 continue
-            wait = when - time.monotonic()
+            wait = deadline - time.monotonic()
             if wait > 0:
                 return int(wait * 1000) + 1
             heapq.heappop(timers)

@@ -182,8 +182,8 @@ def _received(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
         reactor.unwatch(fd)
     os.close(parent)
     text = b""
-    while control.fileno() in ready and (part := control.recv(1 << 16)):
-        text += part
+    while control.fileno() in ready and (chunk := control.recv(1 << 16)):
+        text += chunk
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, _STDIN)
     os.close(null)
@@ -192,8 +192,8 @@ def _received(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
 
 def _is_read_early(environment: dict[str, str]) -> bool:
     """Return whether a variable differs that the process, or its imports, may have read by now."""
-    changed = {name for name, _ in environment.items() ^ os.environ.items()}
-    return any(not name.startswith(_OF_A_LAUNCH) for name in changed)
+    changed_names = {name for name, _ in environment.items() ^ os.environ.items()}
+    return any(not name.startswith(_OF_A_LAUNCH) for name in changed_names)
 
 
 def _code() -> list[int]:

@@ -67,11 +67,11 @@ class Access:
             return Refusal(403, "Pages of other origins are refused.")
         return None
 
-    def _has_token(self, given: Sequence[str]) -> bool:
+    def _has_token(self, authorizations: Sequence[str]) -> bool:
         expected = f"Bearer {self.token}".encode()
         # In constant time: the time of the comparison must not tell how much of a guess is right.
-        return len(given) == 1 and hmac.compare_digest(
-            given[0].encode("utf-8", "replace"), expected
+        return len(authorizations) == 1 and hmac.compare_digest(
+            authorizations[0].encode("utf-8", "replace"), expected
         )
 
     def _is_our_origin(self, origin: str) -> bool:

@@ -106,14 +106,14 @@ class HttpServer:
             return
         request = Request(scope, receive)
         request_headers = request.headers
-        refused = self._access.refusal(
+        refusal = self._access.refusal(
             request_headers.getlist("authorization"),
             request_headers.getlist("host"),
             request_headers.getlist("origin"),
         )
-        if refused is not None:
-            headers = {"WWW-Authenticate": "Bearer"} if refused.status == _NO_TOKEN else None
-            response: Response = PlainTextResponse(refused.text, refused.status, headers)
+        if refusal is not None:
+            headers = {"WWW-Authenticate": "Bearer"} if refusal.status == _NO_TOKEN else None
+            response: Response = PlainTextResponse(refusal.text, refusal.status, headers)
             await response(scope, receive, send)
         elif scope["path"].rstrip("/") != PATH:
             await PlainTextResponse(f"There is {PATH} only.", 404)(scope, receive, send)
@@ -176,16 +176,16 @@ class HttpServer:
         """
         until = asyncio.get_running_loop().time() + _ENDING
         while len(self._sessions) >= self._settings.max_sessions:
-            ended = (
+            ended_sessions = (
                 number
                 for number, client in self._sessions.items()
                 if client.transport.is_terminated
             )
-            tasks = [self._tasks[number] for number in ended]
-            left = until - asyncio.get_running_loop().time()
-            if not tasks or left <= 0:
+            tasks = [self._tasks[number] for number in ended_sessions]
+            seconds_left = until - asyncio.get_running_loop().time()
+            if not tasks or seconds_left <= 0:
                 return False
-            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=seconds_left, return_when=asyncio.FIRST_COMPLETED)
         return True
 
     async def _serve(self, number: str, client: _Client, ready: asyncio.Future[None]) -> None:
@@ -241,9 +241,9 @@ def listen(settings: HttpSettings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
-        where = f"{settings.host}, port {settings.port}"
-        what = f"nothing can listen at {where}: {os.strerror(error.errno or 0)}"
-        raise CellblockError(f"{what}. Choose another with --host or --port.") from None
+        address = f"{settings.host}, port {settings.port}"
+        problem = f"nothing can listen at {address}: {os.strerror(error.errno or 0)}"
+        raise CellblockError(f"{problem}. Choose another with --host or --port.") from None
 
 
 async def serve_http(

@@ -106,8 +106,8 @@ async def serve_stdio(session: Session) -> None:
     writer = asyncio.StreamWriter(transport, protocol, None, loop)
     lines: Any = _Lines(reader)
     out: Any = _Out(writer)
-    async with stdio_server(lines, out) as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    async with stdio_server(lines, out) as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 class _Lines:
@@ -177,8 +177,8 @@ def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     (schema,), _ = msgspec.json.schema_components([kind], ref_template="{name}")
     own = msgspec.json.schema(kind)["$defs"][schema["$ref"]]
     fields = {name: _field_schema(field) for name, field in own["properties"].items()}
-    shown = {"type": "object", "properties": fields, "required": own["required"]}
-    return {key: value for key, value in shown.items() if value or key == "properties"}
+    arguments_schema = {"type": "object", "properties": fields, "required": own["required"]}
+    return {key: value for key, value in arguments_schema.items() if value or key == "properties"}
 
 
 def _field_schema(field: dict[str, Any]) -> dict[str, Any]:
@@ -188,10 +188,10 @@ def _field_schema(field: dict[str, Any]) -> dict[str, Any]:
     null is left out: a model omits the argument instead.
     """
     kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
-    shown = kinds[0] if len(kinds) == 1 else field
+    own_schema = kinds[0] if len(kinds) == 1 else field
     return {
         key: value
-        for key, value in shown.items()
+        for key, value in own_schema.items()
         if key not in _OWN_BOUNDS and (key != "default" or value)
     }
 
@@ -208,9 +208,9 @@ async def _call(
         if call is None:
             return _result(Reply("Nothing waits for this answer any more.", failed=True))
         if (question := call.question) is not None:
-            given = (params.input_responses or {}).get(question.token)
-            if given is not None:  # else the client answers a question that was closed before
-                question.answer(_answer(given))
+            response = (params.input_responses or {}).get(question.token)
+            if response is not None:  # else the client answers a question that was closed before
+                question.answer(_answer(response))
     else:
         try:
             call = session.begin(
@@ -251,7 +251,9 @@ def _reporter(ctx: Context) -> Callable[[str], Awaitable[None]] | None:
 
 def _result(reply: Reply) -> types.CallToolResult:
     content: list[types.ContentBlock] = [types.TextContent(text=reply.text)]
-    content += [types.ImageContent(data=one.data, mime_type=one.mime_type) for one in reply.images]
+    content += [
+        types.ImageContent(data=image.data, mime_type=image.mime_type) for image in reply.images
+    ]
     content += [
         types.ResourceLink(uri=link.uri, name=link.name, mime_type=link.mime_type, size=link.size)
         for link in reply.links

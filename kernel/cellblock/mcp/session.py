@@ -442,20 +442,24 @@ class Session:
         """
         kind, _ = TOOLS[name]
         # Some clients (CrewAI) send null for arguments that their model omitted.
-        given = {key: value for key, value in arguments.items() if value is not None}
-        request = msgspec.convert(given, kind)
+        given_arguments = {key: value for key, value in arguments.items() if value is not None}
+        request = msgspec.convert(given_arguments, kind)
         if len(self._calls) >= MAX_CALLS:
             # Forget calls that have ended, but whose clients did not come back for the reply.
             self._calls = {
-                token: other for token, other in self._calls.items() if not other.has_ended
+                token: earlier_call
+                for token, earlier_call in self._calls.items()
+                if not earlier_call.has_ended
             }
         if len(self._calls) >= MAX_CALLS:
             raise CellblockError(f"{MAX_CALLS} calls are under way: wait for one of them")
         # A call whose question was handed to the client holds the sandbox. If the client makes
         # another call instead of answering, the question is closed before long.
-        for other in self._calls.values():
-            if other.question is not None and other.is_handed_out:
-                asyncio.get_running_loop().call_later(AWAY_TIMEOUT, other.question.answer, "no")
+        for earlier_call in self._calls.values():
+            if earlier_call.question is not None and earlier_call.is_handed_out:
+                asyncio.get_running_loop().call_later(
+                    AWAY_TIMEOUT, earlier_call.question.answer, "no"
+                )
         call = ToolCall(can_ask=can_ask)
         self._calls[call.token] = call
         call.start(self._serve(call, request, report))
@@ -510,10 +514,10 @@ class Session:
             case Keep(paths=paths):
                 reply = await self._keep(call, sandbox.listable, paths)
             case EarlierOutput(cell=cell, stream=stream, page=page, branch=branch):
-                which = "" if cell is None else f"{cell} {stream or ''} {page}"
-                shown = self._branch(sandbox, branch).earlier_output(which, of_tool=True)
-                is_page = cell is not None and shown.startswith(Heading.PAGE.format(number=cell))
-                reply = Reply(_bounded(_page(shown) if is_page else shown))
+                argument = "" if cell is None else f"{cell} {stream or ''} {page}"
+                text = self._branch(sandbox, branch).earlier_output(argument, of_tool=True)
+                is_page = cell is not None and text.startswith(Heading.PAGE.format(number=cell))
+                reply = Reply(_bounded(_page(text) if is_page else text))
             case _:
                 reply = self._explain(sandbox, request.topic)
         return reply
@@ -521,8 +525,8 @@ class Session:
     def _branch(self, sandbox: AsyncSandbox, name: str) -> AsyncSandbox:
         """Return the sandbox of a branch, or the session's own if ``name`` is empty."""
         if name and name not in self._branches:
-            known = ", ".join(self._branches) or "none"
-            raise CellblockError(f"there is no branch {name!r}; there are: {known}")
+            names = ", ".join(self._branches) or "none"
+            raise CellblockError(f"there is no branch {name!r}; there are: {names}")
         return self._branches[name] if name else sandbox
 
     async def _fork(self, sandbox: AsyncSandbox, name: str, action: str) -> Reply:
@@ -564,20 +568,20 @@ class Session:
         self._last = (
             variants.results if variants.kept is None else (variants.results[variants.kept],)
         )
-        shown = list[_Variant]()
+        summaries = list[_Variant]()
         images = list[Image]()
-        most = MAX_PLOTS // max(1, len(variants.results))
+        most_plots = MAX_PLOTS // max(1, len(variants.results))
         for result, sentence in zip(variants.results, assigned, strict=True):
             plots = await in_thread(list, pictures(result))
-            links = tuple(map(self._add_plot, plots[:most]))
+            links = tuple(map(self._add_plot, plots[:most_plots]))
             small = await sandbox.images(result) if links and len(images) < MAX_IMAGES else ()
             small = small[: MAX_IMAGES - len(images)]
-            sent = tuple(image.number for image in small)
+            sent_numbers = tuple(image.number for image in small)
             more = len(plots) - len(links)
-            shown.append(_Variant(result, sentence, links, sent, more))
+            summaries.append(_Variant(result, sentence, links, sent_numbers, more))
             images += small
         staged = await self._newly_staged(sandbox, call)
-        return await in_thread(_variants, variants.kept, shown, images, staged)
+        return await in_thread(_variants, variants.kept, summaries, images, staged)
 
     async def _run_cell(
         self,
@@ -637,11 +641,11 @@ class Session:
         staged = sandbox.listable
         if staged is None:
             return ""
-        how = "The tool keep asks a person to do the same in the project."
+        instruction = "The tool keep asks a person to do the same in the project."
         if not call.can_ask:  # the command ends the text, so that it can be pasted
             command = f"cellblock changes keep {staged.id}"
-            how = f"In a terminal a person can do the same in the project: {command}"
-        return await in_thread(self._told_changes.news, staged, how)
+            instruction = f"In a terminal a person can do the same in the project: {command}"
+        return await in_thread(self._told_changes.news, staged, instruction)
 
     async def _reply_of(
         self, sandbox: AsyncSandbox, result: Result, assigned: str = "", staged: str = ""
@@ -658,17 +662,17 @@ class Session:
         # The text names the pictures' resources, because some clients give their model only the
         # text or the data, without the pictures.
         uris = [link.uri for _, link in plots]
-        missing = not_sent(
+        missing_note = not_sent(
             uris, (one.number for one in images), more=len(all_pictures) - len(plots)
         )
-        notes = [assigned, _pictures_at(uris), missing, staged]
+        notes = [assigned, _pictures_at(uris), missing_note, staged]
         text, is_whole = await in_thread(_text_of, result, MAX_TEXT - _length(notes))
         if not is_whole:
             # After `clear_output`, positions in the text are not positions in the streams.
             cleared = any(one.kind == "clear_output" for one in result.outputs)
             gaps = {} if cleared else before_gaps(text)
-            if where := sandbox.keep_output(gaps, of_tool=True):
-                notes.append(f"{Heading.MORE}{where}.")
+            if places := sandbox.keep_output(gaps, of_tool=True):
+                notes.append(f"{Heading.MORE}{places}.")
         links = [link for image, link in plots if image not in images]
         return Reply(
             _bounded("\n\n".join(filter(None, (text, *notes)))),
@@ -691,8 +695,8 @@ class Session:
 
     def _add_artifact(self, artifact: Artifact) -> Link:
         """List an artifact as a resource; a file that is written again keeps its number."""
-        known = (key for key, other in self._artifacts.items() if other.path == artifact.path)
-        number = next(known, None) or f"{next(self._artifact_numbers)}"
+        same_file = (key for key, listed in self._artifacts.items() if listed.path == artifact.path)
+        number = next(same_file, None) or f"{next(self._artifact_numbers)}"
         self._artifacts[number] = artifact
         while len(self._artifacts) > MAX_ARTIFACTS:
             del self._artifacts[next(iter(self._artifacts))]
@@ -708,8 +712,8 @@ class Session:
         if topic in ("all", "refusal"):
             room = max(MIN_REFUSAL, MAX_EXPLAINED - sum(len(part) + 2 for part in parts))
             failed = [result for result in self._last if not result.success]
-            why = [ending(result, room // len(failed) - 2) for result in failed]
-            parts = [*(why or [str(Heading.NOT_REFUSED)]), *parts]
+            endings = [ending(result, room // len(failed) - 2) for result in failed]
+            parts = [*(endings or [str(Heading.NOT_REFUSED)]), *parts]
         # A single topic is explained at greater length.
         most = MAX_EXPLAINED if topic == "all" else MAX_TEXT
         return Reply(_bounded(clipped("\n\n".join(parts), most)))
@@ -727,15 +731,15 @@ class Session:
         answer = await call.ask(_question(request), *request.offers)
         if answer != "no":
             return answer
-        without = ", ".join(map(visible, request.names))
-        return No(why=_NOT_ALLOWED, remedy=f"Do without {without}: {_NOT_ALLOWED}.")
+        names = ", ".join(map(visible, request.names))
+        return No(why=_NOT_ALLOWED, remedy=f"Do without {names}: {_NOT_ALLOWED}.")
 
     async def _keep(self, call: ToolCall, staged: Staged | None, paths: Sequence[str]) -> Reply:
         """Ask the person to keep staged files, and keep exactly the content that was shown."""
         if staged is None:
             raise ChangesError("nothing is staged under this policy")
-        chosen = await in_thread(staged.chosen, paths)
-        if not chosen:
+        changes_to_keep = await in_thread(staged.chosen, paths)
+        if not changes_to_keep:
             raise ChangesError("nothing is staged that could be kept")
         if not call.can_ask:
             command = shlex.join([staged.id, *staged.named(paths)])
@@ -743,19 +747,19 @@ class Session:
                 f"{Heading.NOT_KEPT}only a person can decide that, and this client can't ask one. "
                 f"In a terminal: cellblock changes keep {command}"
             )
-        digests = await in_thread(lambda: changes.finish(keeping.digests(staged, chosen)))
-        request = of_keeping(chosen, digests, paths)
+        digests = await in_thread(lambda: changes.finish(keeping.digests(staged, changes_to_keep)))
+        request = of_keeping(changes_to_keep, digests, paths)
         if not request.whole:
-            raise ChangesError(f"{Heading.NOT_KEPT}{too_many(chosen)}")
+            raise ChangesError(f"{Heading.NOT_KEPT}{too_many(changes_to_keep)}")
         asks = f"May this session {request.asks}"
         text = "\n".join([asks, *request.shown, "Yes, once: they are written to your project."])
         if await call.ask(text, "once") == "no":
             raise ChangesError(f"{Heading.NOT_KEPT}{_NOT_ALLOWED}")
-        exactly = keeping.token(chosen, digests)
-        kept = await in_thread(
+        exactly = keeping.token(changes_to_keep, digests)
+        entries = await in_thread(
             lambda: keeping.keep(staged, paths, by="an MCP client's user", exactly=exactly)
         )
-        names = [visible(entry.change.name) for entry in kept]
+        names = [visible(entry.change.name) for entry in entries]
         return Reply(_listed(names), {"kept": names[:MAX_CHANGES]})
 
     # --- resources --------------------------------------------------------------------------------
@@ -771,7 +775,9 @@ class Session:
                     sandbox = await self.sandbox()
                     if _shows_files(sandbox):
                         self._files = await sandbox.files(changed=True)
-        fixed = [(Link(uri, name, kind, 0), what) for uri, name, kind, what in _RESOURCES]
+        fixed = [
+            (Link(uri, name, kind, 0), description) for uri, name, kind, description in _RESOURCES
+        ]
         plots = [(_plot_link(*entry), "A picture that a cell showed.") for entry in self._plots]
         artifacts = [
             (_artifact_link(number, entry), "A file that a cell wrote, copied out.")
@@ -879,10 +885,12 @@ def _failed(text: str) -> Reply:
     return Reply(_bounded(text), {"status": "failed"}, failed=True)
 
 
-def _listed(kept: Sequence[str]) -> str:
-    head = Heading.KEPT.format(number=len(kept))
-    more = len(kept) - MAX_CHANGES
-    return _bounded("\n".join([head, *kept[:MAX_CHANGES], *([f"and {more} more"] * (more > 0))]))
+def _listed(names: Sequence[str]) -> str:
+    head = Heading.KEPT.format(number=len(names))
+    hidden = len(names) - MAX_CHANGES
+    return _bounded(
+        "\n".join([head, *names[:MAX_CHANGES], *([f"and {hidden} more"] * (hidden > 0))])
+    )
 
 
 def _text_of(result: Result, room: int) -> tuple[str, bool]:
@@ -923,8 +931,8 @@ def _choose(keep: str, results: Sequence[Result]) -> int | None:
     numbers = dict[int, float]()
     for index in succeeded:
         with contextlib.suppress(ValueError):
-            shown = _NUMBER.fullmatch(clipped(results[index].result or "", MAX_NUMBER))
-            if shown and not math.isnan(number := float(shown[1])):
+            match = _NUMBER.fullmatch(clipped(results[index].result or "", MAX_NUMBER))
+            if match and not math.isnan(number := float(match[1])):
                 numbers[index] = number if keep == "largest" else -number
     return max(numbers, key=lambda index: numbers[index], default=None)
 
@@ -934,15 +942,15 @@ def _why_none(results: Sequence[Result]) -> str:
 
     If any succeeded, the variants that succeeded ended in no number: else one would be kept.
     """
-    why = "none succeeded"
+    reason = "none succeeded"
     if any(result.success for result in results):
-        why = "none that succeeded ends in an expression whose value is a number"
-    return f"none, as {why}: variables are as they were"
+        reason = "none that succeeded ends in an expression whose value is a number"
+    return f"none, as {reason}: variables are as they were"
 
 
 def _pictures_at(uris: Sequence[str]) -> str:
-    shown = ", ".join(uris)
-    return f"{Heading.PICTURES_AT}{shown}." if shown else ""
+    listing = ", ".join(uris)
+    return f"{Heading.PICTURES_AT}{listing}." if listing else ""
 
 
 def _length(notes: Sequence[str]) -> int:
@@ -969,18 +977,18 @@ def _variants(
     kept: int | None, variants: Sequence[_Variant], images: Sequence[Image], staged: str
 ) -> Reply:
     """Return the reply on all variants; ``images`` are the pictures that it has."""
-    why = f"{kept + 1}" if kept is not None else _why_none([one.result for one in variants])
-    parts = [f"{Heading.VARIANT_KEPT}{why}."]
+    choice = f"{kept + 1}" if kept is not None else _why_none([item.result for item in variants])
+    parts = [f"{Heading.VARIANT_KEPT}{choice}."]
     is_cut = False
-    before = 0
+    images_before = 0
     for number, variant in enumerate(variants, 1):
         text, is_whole = text_within(variant.result, _OF_VARIANT)
         is_cut |= not is_whole
         parts.append(f"{Heading.VARIANT.format(number=number)}{text}")
         names = [link.uri for link in variant.plots]
-        notes = [variant.assigned, _pictures_at(names), _sent_of(before, len(variant.sent))]
+        notes = [variant.assigned, _pictures_at(names), _sent_of(images_before, len(variant.sent))]
         parts += filter(None, [*notes, not_sent(names, variant.sent, more=variant.more)])
-        before += len(variant.sent)
+        images_before += len(variant.sent)
     if is_cut:
         cut = Heading.SHORTENED.format(number=f"{_OF_VARIANT:,}")
         parts.append(f"{cut} each: print less, or run the cell of one by run_cell.")
@@ -1007,25 +1015,25 @@ async def _assigned(sandbox: AsyncSandbox, result: Result) -> str:
 _LINES_OF_A_PAGE: Final = 2
 
 
-def _page(shown: str) -> str:
+def _page(page: str) -> str:
     """Return a page of earlier output, with the cell's text marked so that no line is a heading.
 
     The first two lines are the host's: a title, and the number of the page.
     """
-    *hosts, text = shown.split("\n", _LINES_OF_A_PAGE)
-    return "\n".join([*hosts, beneath(text)]) if len(hosts) > 1 else shown
+    *hosts, text = page.split("\n", _LINES_OF_A_PAGE)
+    return "\n".join([*hosts, beneath(text)]) if len(hosts) > 1 else page
 
 
 def _variables(variables: Sequence[Any]) -> Reply:
     """Return the reply that lists variables."""
-    shown = variables[:MAX_VARIABLES]
-    lines = list(map(variable_line, shown))
-    if len(variables) > len(shown):
-        lines.append(f"and {len(variables) - len(shown)} more")
+    listed = variables[:MAX_VARIABLES]
+    lines = list(map(variable_line, listed))
+    if len(variables) > len(listed):
+        lines.append(f"and {len(variables) - len(listed)} more")
     data = [
         {"name": variable.name, "type": variable.type, "shape": shape_words(variable)}
         | ({"bytes": variable.size} if variable.size else {})
-        for variable in shown
+        for variable in listed
     ]
     return Reply(_bounded("\n".join(lines) or str(Heading.NO_VARIABLES)), {"variables": data})
 
@@ -1063,12 +1071,16 @@ def _policy_text(sandbox: AsyncSandbox) -> str:
 def _enforcement(sandbox: AsyncSandbox) -> str:
     """Return how far each capability is enforced, and the gaps, as JSON."""
     capabilities = {
-        name: {"status": str(each.status), "mechanism": each.mechanism, "holes": list(each.holes)}
-        for name, each in sandbox.enforcement.items()
+        name: {
+            "status": str(enforcement.status),
+            "mechanism": enforcement.mechanism,
+            "holes": list(enforcement.holes),
+        }
+        for name, enforcement in sandbox.enforcement.items()
     }
     gaps = [policy_card.gap_line(gap) for gap in sandbox.gaps]
-    shown = {"backend": sandbox.backend, "capabilities": capabilities, "gaps": gaps}
-    return encodable(json.dumps(shown, indent=1))
+    report = {"backend": sandbox.backend, "capabilities": capabilities, "gaps": gaps}
+    return encodable(json.dumps(report, indent=1))
 
 
 def _audit_tail(sandbox: AsyncSandbox) -> str:
@@ -1095,8 +1107,8 @@ def _artifact_contents(artifact: Artifact) -> Contents:
     except OSError as error:
         raise CellblockError(f"{visible(artifact.name)}: {error.strerror}") from None
     if len(content) > MAX_ARTIFACT:
-        where = visible(artifact.path)
-        raise CellblockError(f"it has more than {MAX_ARTIFACT:,} bytes; it lies at {where}")
+        path = visible(artifact.path)
+        raise CellblockError(f"it has more than {MAX_ARTIFACT:,} bytes; it lies at {path}")
     return Contents(artifact.content_type, blob=content)
 
 
@@ -1156,7 +1168,7 @@ def _question(request: ApprovalRequest) -> str:
     is not compressed, so that the person sees all of it. The cell follows, indented, so that no
     line of the cell looks like a line of the question.
     """
-    asks, *shown = request.text.split("\n")
+    asks, *details = request.text.split("\n")
     names = ", ".join(map(visible, request.names))
     later = f"import {names} in any cell"
     if request.kind == "call":
@@ -1165,7 +1177,7 @@ def _question(request: ApprovalRequest) -> str:
     return "\n".join(
         [
             f"M{asks.removeprefix('m')}",
-            *(_arguments if request.kind == "call" else _imports)(shown),
+            *(_arguments if request.kind == "call" else _imports)(details),
             f"Yes, for this session: {later}.",
             "",
             "The cell, which a model wrote:",
@@ -1175,22 +1187,22 @@ def _question(request: ApprovalRequest) -> str:
     )
 
 
-def _arguments(shown: Sequence[str]) -> Sequence[str]:
+def _arguments(lines: Sequence[str]) -> Sequence[str]:
     """Return the lines of a call's arguments joined into one, if each is short and unambiguous."""
-    joined = ", ".join(line.removeprefix("  ") for line in shown)
-    alone = all(map(_ARGUMENT.fullmatch, shown))
-    return [f"  {joined}"] if shown and alone and len(joined) <= MAX_ARGUMENTS else shown
+    joined = ", ".join(line.removeprefix("  ") for line in lines)
+    alone = all(map(_ARGUMENT.fullmatch, lines))
+    return [f"  {joined}"] if lines and alone and len(joined) <= MAX_ARGUMENTS else lines
 
 
-def _imports(shown: Sequence[str]) -> Sequence[str]:
+def _imports(lines: Sequence[str]) -> Sequence[str]:
     """Return the lines of an import joined into one, if there is one module and they are short.
 
     The lines are the module's name, and the host's remarks on the module.
     """
-    name, *remarks = shown
+    name, *remarks = lines
     is_single = _ARGUMENT.fullmatch(name) and all(line.startswith("      ") for line in remarks)
     joined = f"{name}: {' '.join(map(str.strip, remarks))}" if remarks else name
-    return [joined] if is_single and len(joined) <= MAX_ARGUMENTS else shown
+    return [joined] if is_single and len(joined) <= MAX_ARGUMENTS else lines
 
 
 #: The reason of a no. It is true of an answer, of a form that was dismissed, and of a question that
@@ -1206,7 +1218,7 @@ def _unasked(request: ApprovalRequest) -> No:
     else:
         line = 'approvals = "never"'
     nobody = "nobody could be asked: this MCP client has no elicitation. The operator can allow it"
-    why = encodable(f"{nobody}, unasked, with {visible(line)} in the policy")
-    without = encodable(", ".join(map(visible, request.names)))
-    remedy = f"Do without {without}. {why[0].upper()}{why[1:]}."
-    return No(why=why, remedy=remedy, asked=False)
+    explanation = encodable(f"{nobody}, unasked, with {visible(line)} in the policy")
+    names = encodable(", ".join(map(visible, request.names)))
+    remedy = f"Do without {names}. {explanation[0].upper()}{explanation[1:]}."
+    return No(why=explanation, remedy=remedy, asked=False)

@@ -31,5 +31,7 @@ class HttpSettings:
 
     def access(self) -> Access:
         """Return the conditions for letting a request in."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return Access(self.token, (*(f"{name}:*" for name in (shown, *LOOPBACK)), *self.names))
+        host_in_url = f"[{self.host}]" if ":" in self.host else self.host
+        return Access(
+            self.token, (*(f"{name}:*" for name in (host_in_url, *LOOPBACK)), *self.names)
+        )

@@ -48,13 +48,17 @@ class ToldChanges:
             changes = staged.changes(most=MOST_TOLD)
         except ChangesError:
             self._told_many = True
-            many = f"more than {MOST_TOLD} files. No reply names them from now on"
-            return f"{Heading.STAGED}{many}: the tool changes lists them. {how}"
-        now = {change.name: change for change in changes if not change.why_not}
+            how_many = f"more than {MOST_TOLD} files. No reply names them from now on"
+            return f"{Heading.STAGED}{how_many}: the tool changes lists them. {how}"
+        staged_now = {change.name: change for change in changes if not change.why_not}
         never = [change for change in changes if change.why_not and change.name not in self._never]
-        new = [change for change in now.values() if _differs(change, self._told.get(change.name))]
+        new = [
+            change
+            for change in staged_now.values()
+            if _differs(change, self._told.get(change.name))
+        ]
         taken_back = self._taken_back(staged, {change.name for change in changes})
-        self._told = now
+        self._told = staged_now
         self._never = {change.name for change in changes if change.why_not}
         return "\n".join(_lines(staged, new, taken_back, never, how))
 
@@ -63,13 +67,13 @@ class ToldChanges:
 
         They are not staged any more (``names`` are what is), though nobody kept or dropped them.
         """
-        gone = [change for name, change in self._told.items() if name not in names]
-        settled = staged.settled() if gone else {}
-        return [change for change in gone if change.name not in settled]
+        missing = [change for name, change in self._told.items() if name not in names]
+        settled = staged.settled() if missing else {}
+        return [change for change in missing if change.name not in settled]
 
 
-def _differs(change: Change, told: Change | None) -> bool:
-    return told is None or (change.kind, change.staged) != (told.kind, told.staged)
+def _differs(change: Change, earlier: Change | None) -> bool:
+    return earlier is None or (change.kind, change.staged) != (earlier.kind, earlier.staged)
 
 
 def _lines(
@@ -77,7 +81,7 @@ def _lines(
     new: Sequence[Change],
     taken_back: Sequence[Change],
     never: Sequence[Change],
-    how: str,
+    instruction: str,
 ) -> Iterator[str]:
     """Yield a line for each kind of news that there is."""
 
@@ -88,17 +92,17 @@ def _lines(
     for change in new:
         labels.setdefault(change.kind, []).append(label(change))
     if labels:
-        yield f"{Heading.STAGED}{_by_kind(labels)}. {how}"
-    if gone := [label(change) for change in taken_back]:
-        yield f"{Heading.NOT_STAGED}{_some(gone, MOST_NAMED)}."
+        yield f"{Heading.STAGED}{_by_kind(labels)}. {instruction}"
+    if labels_back := [label(change) for change in taken_back]:
+        yield f"{Heading.NOT_STAGED}{_some(labels_back, MOST_NAMED)}."
     if never:
         deleted = ("deleted " * (change.kind == "deleted") for change in never)
         reasons = [
-            f"{what}{label(change)} ({change.why_not})"
-            for what, change in zip(deleted, never, strict=True)
+            f"{prefix}{label(change)} ({change.why_not})"
+            for prefix, change in zip(deleted, never, strict=True)
         ]
-        only = "Only a person can do that in the project."
-        yield f"{Heading.NEVER_KEPT}{_some(reasons, MOST_NAMED, '; ')}. {only}"
+        remark = "Only a person can do that in the project."
+        yield f"{Heading.NEVER_KEPT}{_some(reasons, MOST_NAMED, '; ')}. {remark}"
 
 
 def _by_kind(labels: dict[str, list[str]]) -> str:
@@ -117,5 +121,5 @@ def _by_kind(labels: dict[str, list[str]]) -> str:
 
 def _some(names: Sequence[str], most: int, between: str = ", ") -> str:
     """Return the first names, and how many more there are."""
-    more = len(names) - most
-    return between.join([*names[:most], *([f"and {more} more"] if more > 0 else [])])
+    hidden = len(names) - most
+    return between.join([*names[:most], *([f"and {hidden} more"] if hidden > 0 else [])])

@@ -51,36 +51,40 @@ def allowing(
     block = merged(lines)
     if not block:
         return Allowing()
-    to = "To raise it" if raises else "To allow it"
-    shown = clip(visible(file), _MAX_FILE)
+    purpose = "To raise it" if raises else "To allow it"
+    file_name = clip(visible(file), _MAX_FILE)
     extends = base_of(file)
-    add = f"`cellblock policy add {shlex.quote(shown) if shown else ANY_FILE} 'LINES'`"
+    command = f"`cellblock policy add {shlex.quote(file_name) if file_name else ANY_FILE} 'LINES'`"
     if extends:
         preset = "" if extends == "safe" else f"--extends {extends} "
-        write = f"`cellblock policy add {NEW_FILE} {preset}'LINES'`"
-        then = f"run `cellblock install --policy {NEW_FILE}`, and choose that kernel"
-        then = f"give `--policy {NEW_FILE}`" if checks else then
-        how = f"{to}, write this to {NEW_FILE}, by hand or by {write}; then {then}."
+        write_command = f"`cellblock policy add {NEW_FILE} {preset}'LINES'`"
+        next_step = f"run `cellblock install --policy {NEW_FILE}`, and choose that kernel"
+        next_step = f"give `--policy {NEW_FILE}`" if checks else next_step
+        instruction = (
+            f"{purpose}, write this to {NEW_FILE}, by hand or by {write_command}; then {next_step}."
+        )
     elif is_operators:
-        how = f"{to}, ask whoever keeps {shown} to add this, by {add}."
-    elif not shown:
-        how = f"{to}, add this to the policy file, by {add}."
+        instruction = f"{purpose}, ask whoever keeps {file_name} to add this, by {command}."
+    elif not file_name:
+        instruction = f"{purpose}, add this to the policy file, by {command}."
     else:
-        then = "" if checks else ", and restart the kernel"
-        how = f"{to}, add this to your policy file {shown}, by {add}{then}."
+        next_step = "" if checks else ", and restart the kernel"
+        instruction = (
+            f"{purpose}, add this to your policy file {file_name}, by {command}{next_step}."
+        )
     if any(EXAMPLE_HOST in line for line in block):
-        how += _YOUR_HOST
-    return Allowing(how, (*_head(file), *block))
+        instruction += _YOUR_HOST
+    return Allowing(instruction, (*_head(file), *block))
 
 
 def who_allows_more(file: str, *, is_operators: bool = False) -> str:
     """Return where more can be allowed than a policy does, for whoever reads a card."""
-    shown = clip(visible(file), _MAX_FILE)
-    if base_of(file) or not shown:
+    file_name = clip(visible(file), _MAX_FILE)
+    if base_of(file) or not file_name:
         return "Only a policy file of your own can allow more: cellblock install --policy FILE."
     if is_operators:
-        return f"Only the policy file {shown} can allow more: ask whoever keeps it."
-    return f"Only your policy file {shown} can allow more, once the kernel is restarted."
+        return f"Only the policy file {file_name} can allow more: ask whoever keeps it."
+    return f"Only your policy file {file_name} can allow more, once the kernel is restarted."
 
 
 def in_a_line(lines: Sequence[str], file: str, *, is_operators: bool = False) -> str:
@@ -92,9 +96,9 @@ def in_a_line(lines: Sequence[str], file: str, *, is_operators: bool = False) ->
     extends = base_of(file)
     if not block:
         return ""
-    shown = clip(visible(file), _MAX_FILE)
-    whose = f", ask whoever keeps {shown}" if is_operators and not extends else ""
-    return f"{whose}: {add_command(block, '' if extends else shown, extends)}"
+    file_name = clip(visible(file), _MAX_FILE)
+    whom_to_ask = f", ask whoever keeps {file_name}" if is_operators and not extends else ""
+    return f"{whom_to_ask}: {add_command(block, '' if extends else file_name, extends)}"
 
 
 def _head(file: str) -> Iterator[str]:
@@ -141,13 +145,13 @@ def _is_secret(value: object) -> bool:
     return any(fnmatch.fnmatchcase(name, secret) for name in names for secret in SECRET_NAMES)
 
 
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested TOML tables by their dotted names."""
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
+            yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{above}{key}", value
+            yield f"{prefix}{key}", value
 
 
 def _both(old: Any, new: Any) -> Any:

@@ -136,8 +136,11 @@ def element(tag: str, *children: str, style: str = "", **attributes: str) -> Htm
 
     An underscore in an attribute's name stands for a hyphen.
     """
-    given = {"style": style, **attributes} if style else attributes
-    pairs = "".join(f' {name.replace("_", "-")}="{escape(str(v))}"' for name, v in given.items())
+    all_attributes = {"style": style, **attributes} if style else attributes
+    pairs = "".join(
+        f' {name.replace("_", "-")}="{escape(str(value))}"'
+        for name, value in all_attributes.items()
+    )
     return Html(f"<{tag}{pairs}>{join(*children)}</{tag}>")
 
 
@@ -172,7 +175,7 @@ _MARKED: Final = re.compile(r"`([^`\n]+)`")
 def prose(text: str) -> Html:
     """Return ``text`` as HTML, with the parts in backticks as code."""
     parts = _MARKED.split(text)
-    return join(*(code(part) if number % 2 else part for number, part in enumerate(parts)))
+    return join(*(code(piece) if number % 2 else piece for number, piece in enumerate(parts)))
 
 
 def plain(text: str) -> str:
@@ -202,8 +205,8 @@ def chips(*pairs: tuple[str, str]) -> Html:
 
 def instead(remedy: str, label: str = "Instead: ") -> tuple[Html, list[str]]:
     """Return a remedy as a paragraph of HTML and as lines of text."""
-    shown = paragraph(element("strong", label), prose(remedy))
-    return shown, wrap(f"{label}{plain(remedy)}", indent="  ")
+    html = paragraph(element("strong", label), prose(remedy))
+    return html, wrap(f"{label}{plain(remedy)}", indent="  ")
 
 
 def block(lines: Sequence[str]) -> tuple[Html, list[str]]:
@@ -215,8 +218,11 @@ def allowing(allows: Allowing) -> tuple[list[Html], list[str]]:
     """Return where to write a block of policy lines, and the block, as HTML and as text lines."""
     if not allows.block:
         return [], []
-    shown, lines = block(allows.block)
-    return [paragraph(prose(allows.how)), shown], [*wrap(plain(allows.how), indent="  "), *lines]
+    block_html, lines = block(allows.block)
+    return [paragraph(prose(allows.how)), block_html], [
+        *wrap(plain(allows.how), indent="  "),
+        *lines,
+    ]
 
 
 def make_card(
@@ -277,8 +283,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[s
 
     def row(tag: str, cells: Sequence[str], **attributes: str) -> Html:
         pairs = zip(cells, styles, strict=True)
-        made = (element(tag, cell, style=f"{look};{edge}", **attributes) for cell, look in pairs)
-        return element("tr", *made)
+        elements = (
+            element(tag, cell, style=f"{look};{edge}", **attributes) for cell, look in pairs
+        )
+        return element("tr", *elements)
 
     # Without this JupyterLab gives all columns the same width.
     style = "table-layout:auto;width:100%;border-collapse:collapse;margin:0;"
@@ -319,8 +327,8 @@ def look(status: str) -> tuple[str, str]:
 def badge(status: str) -> Html:
     """Return symbol and word in the status's colour."""
     symbol, color = look(status)
-    shown = element("span", symbol, aria_hidden="true", style=f"color:{color}")
-    return element("span", shown, f" {status}", style="white-space:nowrap;font-weight:600")
+    sign = element("span", symbol, aria_hidden="true", style=f"color:{color}")
+    return element("span", sign, f" {status}", style="white-space:nowrap;font-weight:600")
 
 
 # --- policy values in words -------------------------------------------------------------------
@@ -411,9 +419,9 @@ def problem(  # the parts of a PolicyError, in the same order
             lines += wrap(text, indent=f"  {label + ':':<7}", hanging=" " * 9)
             body.append(paragraph(element("strong", f"{label}: "), code(text)))
     if remedy:
-        shown, remedy_lines = instead(remedy)
+        remedy_html, remedy_lines = instead(remedy)
         lines += remedy_lines
-        body.append(shown)
+        body.append(remedy_html)
     if also:
         lines.append("  Also wrong:")
         body.append(paragraph(element("strong", "Also wrong:")))

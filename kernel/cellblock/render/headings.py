@@ -148,9 +148,9 @@ class OwnLines(str):
 
     def __new__(cls, text: str, hosts: Collection[str] = ()) -> Self:
         """Make one from the whole text and the lines in it that are the host's."""
-        made = super().__new__(cls, text)
-        made.hosts = frozenset(hosts)
-        return made
+        lines = super().__new__(cls, text)
+        lines.hosts = frozenset(hosts)
+        return lines
 
 
 def own_lines(data: Mapping[str, Any]) -> frozenset[str]:

@@ -87,14 +87,14 @@ def grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
 def summary(findings: Sequence[Finding]) -> str:
     """Return findings in a line: ``2 findings: import-not-allowed at line 1 (os), …``."""
     groups = grouped(findings)
-    shown = [
+    group_texts = [
         f"{visible(group[0].rule)} at {places(group)}"
         + (f" ({names})" if (names := subjects(group)) else "")
         for group in groups[:_IN_SUMMARY]
     ]
-    left = len(groups) - len(shown)
-    more = [f"and {left:,} more"] if left else []
-    return f"{count(len(groups), 'finding')}: {', '.join([*shown, *more])}"
+    hidden = len(groups) - len(group_texts)
+    more = [f"and {hidden:,} more"] if hidden else []
+    return f"{count(len(groups), 'finding')}: {', '.join([*group_texts, *more])}"
 
 
 def places(group: Sequence[Finding]) -> str:
@@ -125,25 +125,25 @@ def reason(finding: Finding) -> str:
 
 def remedies(findings: Sequence[Finding]) -> list[str]:
     """Return each finding's remedy, or an empty text if an earlier finding has the same remedy."""
-    seen = set[str]()
-    shown = []
+    earlier = set[str]()
+    texts = []
     for text in (finding.remedy for finding in findings):
         first = text.partition(" ")[0]
         # A remedy goes on after "Instead: ". Names and acronyms keep their case.
         lowered = text[:1].lower() + text[1:] if first.istitle() and first.isalpha() else text
-        shown.append("" if text in seen else lowered)
-        seen.add(text)
-    return shown
+        texts.append("" if text in earlier else lowered)
+        earlier.add(text)
+    return texts
 
 
 def rewrites(findings: Sequence[Finding]) -> list[list[str]]:
     """Return the lines of each finding's rewrite, or none if an earlier finding has the same."""
     texts = [finding.rewrite for finding in findings]
-    shown = []
+    kept_lines = []
     for index, text in enumerate(texts):
         lines = [] if text in texts[:index] else text.split("\n")[:_MAX_REWRITE]
-        shown.append([visible(line) for line in lines if line])
-    return shown
+        kept_lines.append([visible(line) for line in lines if line])
+    return kept_lines
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:
@@ -187,27 +187,27 @@ def excerpt(finding: Finding) -> Excerpt:
     return Excerpt(before, visible(text[start:end]), visible(text[end:]))
 
 
-def _window(shown: Excerpt, columns: int) -> Excerpt:
+def _window(source: Excerpt, columns: int) -> Excerpt:
     """Return an excerpt cut to ``columns``, with the beginning of the marked part in view."""
-    if width(shown.line) <= columns:
-        return shown
-    before = shown.before
+    if width(source.line) <= columns:
+        return source
+    before = source.before
     if width(before) > columns // 3:
         while before and (width(before) > columns // 3 - 1 or not width(before[0])):
             before = before[1:]
         before = ELLIPSIS + before
-    marked = clip(shown.marked, columns - width(before))
+    marked = clip(source.marked, columns - width(before))
     room = columns - width(before) - width(marked)
-    return Excerpt(before, marked, clip(shown.after, room) if room > 0 else "")
+    return Excerpt(before, marked, clip(source.after, room) if room > 0 else "")
 
 
 def drawn_source(finding: Finding, columns: int) -> list[str]:
     """Return lines with a finding's source, the carets, and the reason beside or below these."""
     number = str(finding.line)
     gutter = f"  {' ' * len(number)} │ "
-    shown = _window(excerpt(finding), columns - width(gutter))
-    top = f"  {number} │ {shown.line}".rstrip()
-    carets = f"{gutter}{shown.carets} "
+    window = _window(excerpt(finding), columns - width(gutter))
+    top = f"  {number} │ {window.line}".rstrip()
+    carets = f"{gutter}{window.carets} "
     # The carets mark a builtin's name. Those of an import may mark several, so it is named.
     name = f"{subject(finding)} " if finding.rule == "import-not-allowed" else ""
     text = name + visible(finding.why)
@@ -277,22 +277,22 @@ def denial(
         text = f"{row.what}{row.gap}{row.why}" if row.what else row.why
         lines += wrap(text, indent=f"  {row.place}".ljust(indent), hanging=" " * indent)
         place = c.element("span", row.place, style=f"color:{c.MUTED}")
-        what = [c.code(row.what), row.gap] if row.what else []
-        body.append(c.paragraph(place, " ", *what, row.why, tight=number > 0))
-    if left := groups[_MAX_DRAWN:]:
-        rules = Counter(group[0].rule for group in left).most_common(5)
+        subject_html = [c.code(row.what), row.gap] if row.what else []
+        body.append(c.paragraph(place, " ", *subject_html, row.why, tight=number > 0))
+    if tail := groups[_MAX_DRAWN:]:
+        rules = Counter(group[0].rule for group in tail).most_common(5)
         numbers = ", ".join(f"{number:,} {rule}" for rule, number in rules)
-        more = f"And {count(len(left), 'more finding')}, up to line {left[-1][-1].line}: {numbers}"
+        more = f"And {count(len(tail), 'more finding')}, up to line {tail[-1][-1].line}: {numbers}"
         lines += wrap(more, indent="  ")
         body.append(c.paragraph(more, color=c.MUTED))
     instead = _instead(drawn)
     for advice in instead:
-        shown, text_lines = c.instead(advice.text, advice.label) if advice.text else ("", [])
-        body += [shown] if shown else []
+        advice_html, text_lines = c.instead(advice.text, advice.label) if advice.text else ("", [])
+        body += [advice_html] if advice_html else []
         lines += ["", *text_lines, *(f"    {clip(line, COLUMNS - 4)}" for line in advice.rewrite)]
         body += [c.block(advice.rewrite)[0]] if advice.rewrite else []
     allows = allowing(
-        (line for one in findings for line in one.allows), file, is_operators=is_operators
+        (line for finding in findings for line in finding.allows), file, is_operators=is_operators
     )
     shown_parts, allow_lines = c.allowing(allows)
     body += shown_parts
@@ -309,7 +309,7 @@ def denial(
             "policy": policy_name,
             "source": source_label,
             "total": len(findings),
-            "left": len(left),
+            "left": len(tail),
             "rows": [
                 row._asdict() | {"finding": findings.index(group[0])}
                 for row, group in zip(rows, drawn, strict=True)
@@ -338,14 +338,14 @@ def _instead(groups: Sequence[Sequence[Finding]]) -> list[_Instead]:
         by_remedy.setdefault((group[0].remedy, group[0].rewrite), []).extend(group)
     by_remedy.pop(("", ""), None)
     is_of_all = len(by_remedy) == 1 and sum(map(len, by_remedy.values())) == sum(map(len, groups))
-    shown = []
+    entries = []
     for group in by_remedy.values():
         (remedy,), (rewrite,) = remedies(group[:1]), rewrites(group[:1])
         names = subjects(group)
         suffix = f" of {names}" if names and len(names) <= _MOST_OF_LABEL else ""
         label = "Instead: " if is_of_all else f"Instead{suffix}, {places(group)}: "
-        shown.append(_Instead(label, remedy, rewrite))
-    return shown
+        entries.append(_Instead(label, remedy, rewrite))
+    return entries
 
 
 def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
@@ -369,11 +369,11 @@ def refused_widget(
     ``file`` is the policy's file as it was named. ``known``: the policy allows the widget's module,
     but the gateway does not know the model.
     """
-    shown = _of_title(module)
+    module_name = _of_title(module)
     kind = _of_title(model)
-    title = f"cellblock did not show a widget of {shown}"
+    title = f"cellblock did not show a widget of {module_name}"
     if known:
-        reason_text = f"cellblock does not know how to clean {kind}, a widget of {shown}."
+        reason_text = f"cellblock does not know how to clean {kind}, a widget of {module_name}."
         remedy = "use one of ipywidgets' own, or show the value itself."
         lines = list[str]()
     else:
@@ -400,11 +400,13 @@ def refused_comm(target: str, *, policy_name: str, file: str = "") -> Bundle:
     title = f"cellblock did not open a comm to {_of_title(target)}"
     target = clip(target, _LONGEST)
     if target.startswith(HOST_TARGETS):
-        why = "The host itself speaks with the front end there: cells can't use it."
-        return _refusal(title, why, "choose another name.", policy_name, {"target": target})
-    why = f"An extension of the front end listens there, and acts on what cells send: {_RIGHTS}"
+        reason_text = "The host itself speaks with the front end there: cells can't use it."
+        return _refusal(title, reason_text, "choose another name.", policy_name, {"target": target})
+    reason_text = (
+        f"An extension of the front end listens there, and acts on what cells send: {_RIGHTS}"
+    )
     allows = allowing([list_line("add.comm_targets", [target])], file)
-    return _refusal(title, why, "", policy_name, {"target": target}, allows)
+    return _refusal(title, reason_text, "", policy_name, {"target": target}, allows)
 
 
 def _file_of(policy_name: str) -> str:
@@ -416,21 +418,21 @@ def _file_of(policy_name: str) -> str:
 
 def _refusal(
     title: str,
-    why: str,
+    reason_text: str,
     remedy: str,
     policy_name: str,
     data: dict[str, str],
     allows: Allowing = _NOTHING,
 ) -> Bundle:
     """Return the card of a refused comm or widget."""
-    shown, remedy_lines = c.instead(remedy) if remedy else (c.join(), [])
-    allowed, allow_lines = c.allowing(allows)
+    remedy_html, remedy_lines = c.instead(remedy) if remedy else (c.join(), [])
+    allow_html, allow_lines = c.allowing(allows)
     return c.make_card(
         title,
-        c.paragraph(why),
-        shown,
-        *allowed,
-        lines=[*wrap(title), *wrap(why, indent="  "), *remedy_lines, *allow_lines],
+        c.paragraph(reason_text),
+        remedy_html,
+        *allow_html,
+        lines=[*wrap(title), *wrap(reason_text, indent="  "), *remedy_lines, *allow_lines],
         own=[*remedy_lines[:1], *allow_lines[:1]],
         symbol="⊘",
         color=c.AMBER,
@@ -537,7 +539,7 @@ def operation(name: str) -> str:
     """
     if not _OPERATION.fullmatch(name):
         return "an operation"
-    about = next((what for begins, what in _OPERATIONS if name.startswith(begins)), "")
+    about = next((meaning for begins, meaning in _OPERATIONS if name.startswith(begins)), "")
     return f"{name} ({about})" if about else name
 
 
@@ -692,16 +694,16 @@ def _lost(lost: Sequence[str]) -> str:
 def _card(lines: Sequence[str], state: State, data: dict[str, Any], lost: Sequence[str]) -> Bundle:
     """Return a card of these lines: the title, a line about the variables, then advice."""
     title, variables, *advice = lines
-    gone = state is State.gone
+    is_gone = state is State.gone
     # The user asked for this outcome, so it looks like the list of branches, not like a stop.
-    asked = data["outcome"] in ("restored", "undone")
+    was_asked_for = data["outcome"] in ("restored", "undone")
     return c.make_card(
         title,
-        c.paragraph(c.element("strong", variables) if gone else variables),
+        c.paragraph(c.element("strong", variables) if is_gone else variables),
         *(c.paragraph(line, color=c.MUTED) for line in advice),
-        lines=[part for line in lines for part in wrap(line)],
-        symbol="≡" if asked else "■",
-        color=c.GREY if asked else c.RED if gone else c.AMBER,
+        lines=[piece for line in lines for piece in wrap(line)],
+        symbol="≡" if was_asked_for else "■",
+        color=c.GREY if was_asked_for else c.RED if is_gone else c.AMBER,
         mime=OUTCOME_JSON,
         data=data | {"notes": lines[1:], "lost": lost},
     )
@@ -763,9 +765,11 @@ def refusal_sentence(
     lines = lines_to_write(refusal)
     remedy = _part(refusal.remedy.instead)
     if lines:
-        instead = f" (or {remedy})" if remedy else ""
+        alternative = f" (or {remedy})" if remedy else ""
         command = in_a_line(lines, file, is_operators=is_operators)
-        remedy = f"{'To raise it' if refusal.remedy.raises else 'To allow it'}{command}{instead}"
+        remedy = (
+            f"{'To raise it' if refusal.remedy.raises else 'To allow it'}{command}{alternative}"
+        )
     else:
         remedy = _as_sentence(remedy)
     return f"cellblock: {refusal_reason(refusal, policy_name)}. {remedy}".rstrip()
@@ -788,8 +792,8 @@ def refusal_card(
     lines = wrap(title)
     body = list[str]()
     if refusal.asked:
-        asked = f"It asked for {named(refusal.asked)}."
-        lines += wrap(asked, indent="  ")
+        request_text = f"It asked for {named(refusal.asked)}."
+        lines += wrap(request_text, indent="  ")
         body.append(c.paragraph("It asked for ", c.code(_part(refusal.asked)), "."))
     if refusal.advice:
         advice = f"In this cell, {_part(refusal.advice)}{'. Instead:' if refusal.rewrite else '.'}"
@@ -799,17 +803,17 @@ def refusal_card(
         rewrite = [_part(line) for line in refusal.rewrite.splitlines()]
         lines += (f"    {line}" for line in rewrite)
         body.append(c.block(rewrite)[0])
-    instead = _part(refusal.remedy.instead)
+    alternative = _part(refusal.remedy.instead)
     allows = allowing(
         lines_to_write(refusal), file, is_operators=is_operators, raises=refusal.remedy.raises
     )
-    shown, allow_lines = c.allowing(allows)
-    body += shown
+    allow_html, allow_lines = c.allowing(allows)
+    body += allow_html
     lines += allow_lines
-    if instead:
-        instead = _as_sentence(f"{'or ' if allows.block else ''}{instead}")
-        lines += wrap(instead, indent="  ")
-        body.append(c.paragraph(instead, color=c.MUTED))
+    if alternative:
+        alternative = _as_sentence(f"{'or ' if allows.block else ''}{alternative}")
+        lines += wrap(alternative, indent="  ")
+        body.append(c.paragraph(alternative, color=c.MUTED))
     return c.make_card(
         title,
         *body,
@@ -827,7 +831,7 @@ def refusal_card(
             "rewrite": refusal.rewrite,
             "allow": c.plain(allows.how),
             "write": allows.block,
-            "instead": instead,
+            "instead": alternative,
         },
     )
 

@@ -81,12 +81,12 @@ def _gap_lines(gaps: Sequence[Gap], indent: str) -> list[str]:
 
 def _gap_paragraphs(gaps: Sequence[Gap]) -> list[str]:
     """Return the consequences and remedies of gaps in HTML."""
-    shown = list[str]()
+    paragraphs = list[str]()
     for gap in gaps:
-        shown.append(c.paragraph(c.prose(gap.consequence), tight=True))
+        paragraphs.append(c.paragraph(c.prose(gap.consequence), tight=True))
         if gap.remedy:
-            shown.append(c.paragraph("→ ", c.prose(gap.remedy), color=c.MUTED, tight=True))
-    return shown
+            paragraphs.append(c.paragraph("→ ", c.prose(gap.remedy), color=c.MUTED, tight=True))
+    return paragraphs
 
 
 def _unplaced_gaps(gaps: Sequence[Gap]) -> tuple[list[str], list[str]]:
@@ -218,11 +218,13 @@ def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, objec
         """Return whether a field has an effect: it is used, and so is the field it depends on."""
         row = _row(field)
         if row.only_with is not None:
-            others, values = row.only_with
-            others = (others,) if isinstance(others, str) else others
+            needed_fields, values = row.only_with
+            needed_fields = (needed_fields,) if isinstance(needed_fields, str) else needed_fields
             if values == "any":
-                return any(value for name, value in fields.items() if in_one_of(name, others))
-            return any(fields.get(other) in values for other in others)
+                return any(
+                    value for name, value in fields.items() if in_one_of(name, needed_fields)
+                )
+            return any(fields.get(needed) in values for needed in needed_fields)
         return row.shown is not Shown.used or fields[field] not in ((), {}, "", "never")
 
     places = list(Shown)
@@ -243,7 +245,7 @@ def _field_name(field: str) -> c.Html:
     """Return a field's name in HTML, which may be broken only behind underscores."""
     parts = re.findall(r"[^_]+_*|_+", field)
     return c.code(
-        c.join(*(c.element("span", part, style="display:inline-block") for part in parts))
+        c.join(*(c.element("span", piece, style="display:inline-block") for piece in parts))
     )
 
 
@@ -256,12 +258,12 @@ def _asked_words(field: str, value: object, before: Mapping[str, object]) -> str
     if field not in before:
         return _value_words(field, value)
     earlier = before[field]
-    gone, added = _entries(earlier, value)
-    if added and not gone:
-        rest = f", {_value_words(field, earlier)}" if earlier else ""
-        return f"{_value_words(field, added)} (narrowed){rest}"
-    if gone and not added:
-        return f"{_value_words(field, value)} (narrowed: without {_value_words(field, gone)})"
+    removed, added = _entries(earlier, value)
+    if added and not removed:
+        earlier_words = f", {_value_words(field, earlier)}" if earlier else ""
+        return f"{_value_words(field, added)} (narrowed){earlier_words}"
+    if removed and not added:
+        return f"{_value_words(field, value)} (narrowed: without {_value_words(field, removed)})"
     return f"{_value_words(field, value)} (narrowed from {_value_words(field, earlier)})"
 
 
@@ -272,8 +274,8 @@ def _entries(before: object, after: object) -> tuple[list[object], list[object]]
     """
     if not (isinstance(before, tuple) and isinstance(after, tuple) and after):
         return [], []
-    gone = [entry for entry in before if entry not in after]
-    return gone, [entry for entry in after if entry not in before]
+    removed = [entry for entry in before if entry not in after]
+    return removed, [entry for entry in after if entry not in before]
 
 
 def policy_table(
@@ -290,7 +292,7 @@ def policy_table(
     are narrowed.
     """
     backend = policy_view.get("backend")
-    tried = any(e.status == "verified" for e in enforcement)
+    tried = any(entry.status == "verified" for entry in enforcement)
     name = f"{policy_view.get('name', '')}{' (narrowed)' if before else ''}"
     if backend == _NO_BACKEND:
         title = f"Policy {name}: audit only, nothing here is enforced by the OS"
@@ -303,8 +305,8 @@ def policy_table(
     head = [(key, str(policy_view[key])) for key in _HEAD[1:] if key in policy_view]
     lines = wrap(title) + wrap(", ".join(f"{key}: {value}" for key, value in head))
     rows = list[tuple[str, str, str]]()
-    more = list[tuple[str, str, str]]()
-    by_name = {e.capability: e for e in enforcement}
+    folded_rows = list[tuple[str, str, str]]()
+    by_name = {entry.capability: entry for entry in enforcement}
     special = {*before, *(gap.capability for gap in gaps)}
     fields = _rows(policy_view, special)
     for field, value in fields.items():
@@ -313,7 +315,7 @@ def policy_table(
         lines += _field_lines(field, words)
         # A field without a limit has nothing to enforce.
         enforced = None if value is None else by_name.get(field)
-        shown = c.join(*_gap_paragraphs(field_gaps))
+        enforced_html = c.join(*_gap_paragraphs(field_gaps))
         if enforced is not None:
             mechanism = enforced.mechanism
             if enforced.holes and not field_gaps:
@@ -322,16 +324,18 @@ def policy_table(
             status = f"{look(enforced.status)[0]} {enforced.status}: {c.plain(mechanism)}"
             indent = " " * _VALUE_COLUMN
             lines += wrap(status, indent=indent, hanging=indent + "  ")
-            how = c.element("div", c.prose(mechanism), style=f"color:{c.MUTED}")
-            shown = c.join(badge(enforced.status), how, shown)
+            mechanism_html = c.element("div", c.prose(mechanism), style=f"color:{c.MUTED}")
+            enforced_html = c.join(badge(enforced.status), mechanism_html, enforced_html)
         lines += _gap_lines(field_gaps, " " * (_VALUE_COLUMN + 2))
-        into = rows if _row(field).shown is Shown.first or field in special else more
-        into.append((_field_name(field), words, shown))
-    other_lines, others = _unplaced_gaps([gap for gap in gaps if gap.capability not in fields])
-    asserted = any(e.status == "asserted" for e in enforcement)
+        table_rows = rows if _row(field).shown is Shown.first or field in special else folded_rows
+        table_rows.append((_field_name(field), words, enforced_html))
+    other_lines, unplaced_html = _unplaced_gaps(
+        [gap for gap in gaps if gap.capability not in fields]
+    )
+    asserted = any(entry.status == "asserted" for entry in enforcement)
     note = _ASSERTED * asserted + _ALL_FIELDS
     symbol, color = _sign(gaps, backend, tried=tried)
-    rest = c.table(_COLUMNS, more, _CELL_STYLES)
+    folded_table = c.table(_COLUMNS, folded_rows, _CELL_STYLES)
     data = {
         "policy": dict(policy_view),
         "enforcement": list(map(_enforcement_json, enforcement)),
@@ -342,8 +346,8 @@ def policy_table(
     return c.make_card(
         title,
         c.table(_COLUMNS, rows, _CELL_STYLES),
-        *others,
-        c.folded(count(len(more), "more field"), rest) if more else "",
+        *unplaced_html,
+        c.folded(count(len(folded_rows), "more field"), folded_table) if folded_rows else "",
         c.paragraph(c.prose(note), color=c.MUTED),
         lines=lines + other_lines + wrap(c.plain(note)),
         symbol=symbol,
@@ -445,11 +449,11 @@ class Change:
         """The change in words: ``without numpy``, ``60 s → 10 s``."""
         before = self.before
         after = self.after
-        gone, more = _entries(before, after)
-        if gone and not more:
-            return f"without {_value_words(self.field, gone)}"
-        if more and not gone:
-            return f"also {_value_words(self.field, more)}"
+        removed, added = _entries(before, after)
+        if removed and not added:
+            return f"without {_value_words(self.field, removed)}"
+        if added and not removed:
+            return f"also {_value_words(self.field, added)}"
         return f"{_value_words(self.field, before)} → {_value_words(self.field, after)}"
 
 
@@ -480,9 +484,9 @@ def narrowed(
         body.append(c.paragraph(note, color=c.MUTED))
     symbol, color = _sign(gaps)
     if gaps:
-        gap_lines, shown = _unplaced_gaps(gaps)
+        gap_lines, gap_html = _unplaced_gaps(gaps)
         lines += [_NOT_WHOLLY, *gap_lines]
-        body += [c.paragraph(_NOT_WHOLLY), *shown]
+        body += [c.paragraph(_NOT_WHOLLY), *gap_html]
     return c.make_card(
         title,
         *body,

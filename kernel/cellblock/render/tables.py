@@ -113,7 +113,9 @@ def tools(known: Sequence[Tool], budgets: Mapping[str, Budget] | None = None) ->
         return {"text/plain": _NO_TOOLS}
     of_host = sum(tool.of_host for tool in known)
     owners = {"policy": len(known) - of_host, "host": of_host}
-    title = ", ".join(f"{count(n, 'tool')} of the {who}'s" for who, n in owners.items() if n)
+    title = ", ".join(
+        f"{count(number, 'tool')} of the {owner}'s" for owner, number in owners.items() if number
+    )
     notes = [*_budget_lines(budgets), _HOW_TOOLS]
     rows = [
         (tool.name, signature(tool), tool.doc.strip().partition("\n")[0][:_LONGEST_LINE])
@@ -151,20 +153,20 @@ def signature(tool: Tool) -> str:
 
 def _parameters(parameters: Sequence[Parameter]) -> Iterator[str]:
     """Yield a signature's parameters, with ``/`` and ``*`` where Python needs them."""
-    before = -1
+    kind_before = -1
     starred = False
-    for one in parameters:
-        if before == _POSITIONAL_ONLY != one.kind:
+    for param in parameters:
+        if kind_before == _POSITIONAL_ONLY != param.kind:
             yield "/"
-        if one.kind == _NAMED and not starred:
+        if param.kind == _NAMED and not starred:
             yield "*"
-        starred = starred or one.kind in (_REST, _NAMED)
-        stars = {_REST: "*", _NAMED_REST: "**"}.get(one.kind, "")
-        hint = f": {one.annotation}" if one.annotation else ""
+        starred = starred or param.kind in (_REST, _NAMED)
+        stars = {_REST: "*", _NAMED_REST: "**"}.get(param.kind, "")
+        hint = f": {param.annotation}" if param.annotation else ""
         equals = " = " if hint else "="
-        yield f"{stars}{one.name}{hint}{'' if one.default is None else equals + one.default}"
-        before = one.kind
-    if before == _POSITIONAL_ONLY:
+        yield f"{stars}{param.name}{hint}{'' if param.default is None else equals + param.default}"
+        kind_before = param.kind
+    if kind_before == _POSITIONAL_ONLY:
         yield "/"
 
 
@@ -185,29 +187,29 @@ def templates(known: Mapping[str, Template], name: str = "") -> Bundle:
         return {"text/plain": _NO_TEMPLATES}
     data: dict[str, Any] = {}
     if name in known:
-        shown = [known[name]]
-        title = f"Template {shown[0].name}"
-        doc = shown[0].doc
-        schema = json.dumps(shown[0].schema, indent=2, ensure_ascii=False)[:MOST_SCHEMA]
+        listed = [known[name]]
+        title = f"Template {listed[0].name}"
+        doc = listed[0].doc
+        schema = json.dumps(listed[0].schema, indent=2, ensure_ascii=False)[:MOST_SCHEMA]
         text = visible_lines(schema)
         style = "margin:8px 0 0;white-space:pre-wrap"
         body = [c.paragraph(doc), c.preformatted(text, style=style)]
         lines = [title, *wrap(doc, indent="  "), text]
-        data["schema"] = shown[0].schema
+        data["schema"] = listed[0].schema
     else:
-        shown = [known[template] for template in sorted(known)[:MOST]]
+        listed = [known[template] for template in sorted(known)[:MOST]]
         title = f"{count(len(known), 'template')} shipped"
         if name:
             title = f"No template {clip(visible(name), 40)}: {title}"
         lines = [title]
-        for template in shown:
+        for template in listed:
             text = f"{template.name}: {template.doc}" if template.doc else template.name
             lines += wrap(text, indent="  ", hanging=" " * 6)
         lines += [_HOW_TEMPLATES, _MORE_TEMPLATES]
-        body = [_entry(template.name, template.doc) for template in shown]
+        body = [_entry(template.name, template.doc) for template in listed]
         body.append(c.paragraph(f"{_HOW_TEMPLATES} {_MORE_TEMPLATES}", color=c.MUTED))
     data = {
-        "templates": [{"name": template.name, "doc": template.doc} for template in shown],
+        "templates": [{"name": template.name, "doc": template.doc} for template in listed],
         **data,
     }
     return c.make_card(
@@ -266,12 +268,12 @@ def usage(
     time; for a number the cell with this execution count.
     """
     if not argument:
-        chosen = rows[-MOST_ROWS:]
+        chosen_rows = rows[-MOST_ROWS:]
     elif argument == "top":
-        chosen = sorted(rows, key=lambda row: row.wall_seconds, reverse=True)[:TOP]
+        chosen_rows = sorted(rows, key=lambda row: row.wall_seconds, reverse=True)[:TOP]
     else:
-        chosen = [row for row in rows if str(row.number) == argument]
-    if not chosen:
+        chosen_rows = [row for row in rows if str(row.number) == argument]
+    if not chosen_rows:
         note = "No cell has ended yet." if not rows else f"No such cell. {_HOW_USAGE}"
         return {"text/plain": note}
     wall = duration(totals.wall_seconds)
@@ -280,13 +282,13 @@ def usage(
     notes = _budget_lines(budgets)
     return c.make_card(
         title,
-        c.table(("cell", *_HEADS, ""), list(map(_usage_html, chosen)), _USAGE_STYLES),
+        c.table(("cell", *_HEADS, ""), list(map(_usage_html, chosen_rows)), _USAGE_STYLES),
         *(c.paragraph(note, color=c.MUTED) for note in notes),
         c.paragraph(_READ, _HOW_USAGE, color=c.MUTED),
         lines=[
             *wrap(title),
             f"{'cell':>6}" + "".join(f"{name:>{_COLUMN}}" for name in _HEADS),
-            *map(_usage_line, chosen),
+            *map(_usage_line, chosen_rows),
             *notes,
         ],
         symbol="◔",
@@ -294,7 +296,7 @@ def usage(
         mime=USAGE_JSON,
         data={
             "totals": totals._asdict(),
-            "cells": [row._asdict() for row in chosen],
+            "cells": [row._asdict() for row in chosen_rows],
             **_budget_json(budgets),
         },
     )
@@ -303,8 +305,8 @@ def usage(
 def _values(row: UsageRow) -> list[str]:
     """Return a row's values in words, in the order of ``_HEADS``."""
     sizes = (row.peak_memory_bytes, row.output_bytes, row.read_bytes)
-    shown = (size(value).replace(" bytes", " B") for value in sizes)
-    return [duration(row.wall_seconds), duration(row.cpu_seconds), *shown]
+    size_texts = (size(value).replace(" bytes", " B") for value in sizes)
+    return [duration(row.wall_seconds), duration(row.cpu_seconds), *size_texts]
 
 
 def _usage_line(row: UsageRow) -> str:
@@ -406,8 +408,8 @@ class KeptRow:
 
     def __str__(self) -> str:
         missing = f" ({self.missing})" if self.missing else ""
-        what = f"cell {self.cell}, {self.kind}, {count(self.size, 'byte')}"
-        return f"{what}{missing}: {self.command}"
+        output = f"cell {self.cell}, {self.kind}, {count(self.size, 'byte')}"
+        return f"{output}{missing}: {self.command}"
 
 
 def kept_list(rows: Sequence[KeptRow]) -> Bundle:
@@ -422,15 +424,15 @@ def kept_list(rows: Sequence[KeptRow]) -> Bundle:
 def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
     """Return the card for one page of a text; ``content`` has no terminal sequences."""
     title = f"{Heading.PAGE.format(number=row.cell)}{row.kind}"
-    where = f"page {number:,} of {pages:,}"
+    position = f"page {number:,} of {pages:,}"
     if number < pages:
-        where += f": {row.command}{row.page}{number + 1}"
+        position += f": {row.command}{row.page}{number + 1}"
     elif row.missing:
-        where += f" ({row.missing})"
+        position += f" ({row.missing})"
     text = verbatim_lines(content)
     style = "white-space:pre-wrap;overflow:auto;max-height:32em;margin:8px 0 0"
-    body = (c.paragraph(where, tight=True), c.preformatted(text, style=style))
-    return _kept(title, *body, lines=[title, where, text])
+    body = (c.paragraph(position, tight=True), c.preformatted(text, style=style))
+    return _kept(title, *body, lines=[title, position, text])
 
 
 def kept_note(line: str) -> Bundle:
@@ -460,9 +462,9 @@ def branches(
     title = f"On branch {current}{', which begins here' * begins}."
     lists = [f"Branches: {', '.join(names)}."]
     lists += [f"Checkpoints: {', '.join(checkpoints)}."] if checkpoints else []
-    lines = [part for line in (title, *lists, _HOW_BRANCHES) for part in wrap(line)]
-    how = c.paragraph(_HOW_BRANCHES, color=c.MUTED)
-    return _kept(title, *map(c.paragraph, lists), how, lines=lines)
+    lines = [piece for line in (title, *lists, _HOW_BRANCHES) for piece in wrap(line)]
+    instruction = c.paragraph(_HOW_BRANCHES, color=c.MUTED)
+    return _kept(title, *map(c.paragraph, lists), instruction, lines=lines)
 
 
 # --- %changes: the staged changes ---------------------------------------------------------------
@@ -559,12 +561,12 @@ def changes(
     whole = f"`cellblock changes diff {session}`"
     lines = [title]
     body = []
-    left = _DIFF_CHARACTERS
+    room_left = _DIFF_CHARACTERS
     for row in rows:
         name = clip(visible(row.name), COLUMNS)
         details = row.details
         diff = visible_lines(row.diff)
-        is_shown = bool(diff) and len(diff) <= left
+        is_shown = bool(diff) and len(diff) <= room_left
         unshown = ""
         if not is_shown:
             unshown = f" · its lines are not shown: see {whole}"
@@ -577,12 +579,12 @@ def changes(
         if not is_shown:
             body.append(c.paragraph(c.code(name), about, tight=True))
             continue
-        left -= len(diff)
+        room_left -= len(diff)
         if asked:
             lines += (
-                part
+                piece
                 for line in diff.split("\n")
-                for part in broken(line, "    │ ", "    ┆ ", columns=COLUMNS)
+                for piece in broken(line, "    │ ", "    ┆ ", columns=COLUMNS)
             )
         coloured = (_diff_line(line) for line in diff.split("\n"))
         look = "white-space:pre-wrap;overflow:auto;max-height:20em;margin:4px 0 8px 16px"
@@ -687,9 +689,9 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
         lines.append(f"  {path}{' ' * (column - width(path))}  {'  '.join(about)}")
         # With "./" no name can be read as an address of another scheme.
         href = f"./{quote(file.path)}"
-        shown = c.element("a", path, href=href) if file.linked else c.code(path)
-        beside = c.element("span", f" · {' · '.join(about)}", style=f"color:{c.MUTED}")
-        body.append(c.paragraph(shown, beside, tight=True))
+        path_html = c.element("a", path, href=href) if file.linked else c.code(path)
+        about_html = c.element("span", f" · {' · '.join(about)}", style=f"color:{c.MUTED}")
+        body.append(c.paragraph(path_html, about_html, tight=True))
     if len(files) > _FILES:
         more = f"and {len(files) - _FILES:,} more"
         lines.append(f"  {more}")

@@ -175,14 +175,14 @@ def pieces(word: str, columns: int) -> Iterator[str]:
 
     The time is linear in the word's length.
     """
-    start = used = 0
+    start = used_columns = 0
     for index, char in enumerate(word):
-        wide = _char_width(char)
-        if used + wide > columns and index > start:
+        char_columns = _char_width(char)
+        if used_columns + char_columns > columns and index > start:
             yield word[start:index]
             start = index
-            used = 0
-        used += wide
+            used_columns = 0
+        used_columns += char_columns
     yield word[start:]
 
 
@@ -234,33 +234,33 @@ class _Block(NamedTuple):
 def unified(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str) -> list[str]:
     """Return a unified diff of lines, as ``diff -u`` makes it; empty if they are equal."""
     blocks = list(_blocks(old, new))
-    shown = [f"--- {old_name}", f"+++ {new_name}"] if blocks else []
+    diff_lines = [f"--- {old_name}", f"+++ {new_name}"] if blocks else []
     while blocks:
         hunk = [blocks.pop(0)]
         while blocks and blocks[0].old - hunk[-1].old_end <= 2 * _AROUND:
             hunk.append(blocks.pop(0))
-        shown += _hunk(old, new, hunk)
-    return shown
+        diff_lines += _hunk(old, new, hunk)
+    return diff_lines
 
 
 def _hunk(old: Sequence[str], new: Sequence[str], blocks: Sequence[_Block]) -> Iterator[str]:
     """Yield one hunk of the diff, with the equal lines between and around its blocks."""
     first = blocks[0]
     last = blocks[-1]
-    before = min(_AROUND, first.old)
-    after = min(_AROUND, len(old) - last.old_end)
+    lines_before = min(_AROUND, first.old)
+    lines_after = min(_AROUND, len(old) - last.old_end)
     spans = (
-        _span(first.old - before, last.old_end + after),
-        _span(first.new - before, last.new_end + after),
+        _span(first.old - lines_before, last.old_end + lines_after),
+        _span(first.new - lines_before, last.new_end + lines_after),
     )
     yield f"@@ -{spans[0]} +{spans[1]} @@"
-    at = first.old - before
+    position = first.old - lines_before
     for block in blocks:
-        yield from (f" {line}" for line in old[at : block.old])
+        yield from (f" {line}" for line in old[position : block.old])
         yield from (f"-{line}" for line in old[block.old : block.old_end])
         yield from (f"+{line}" for line in new[block.new : block.new_end])
-        at = block.old_end
-    yield from (f" {line}" for line in old[at : at + after])
+        position = block.old_end
+    yield from (f" {line}" for line in old[position : position + lines_after])
 
 
 def _span(start: int, end: int) -> str:
@@ -286,11 +286,11 @@ def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
         [numbers.setdefault(line, len(numbers)) for line in lines]
         for lines in (old[start : ends[0]], new[start : ends[1]])
     )
-    at = (0, 0)
+    position = (0, 0)
     for x, y in (*_equal(a, b), (len(a), len(b))):
-        if (x, y) != at:
-            yield _Block(start + at[0], start + x, start + at[1], start + y)
-        at = x + 1, y + 1
+        if (x, y) != position:
+            yield _Block(start + position[0], start + x, start + position[1], start + y)
+        position = x + 1, y + 1
 
 
 def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
@@ -321,11 +321,11 @@ def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 def _begin(furthest: dict[int, int], diagonal: int, edits: int) -> int:
     """Return the x from which a path goes on after one more edit: a line added or removed."""
-    down = furthest.get(diagonal + 1, -1)
-    right = furthest.get(diagonal - 1, -1)
-    if diagonal == -edits or (diagonal != edits and right < down):
-        return down
-    return right + 1
+    if_added = furthest.get(diagonal + 1, -1)
+    if_removed = furthest.get(diagonal - 1, -1)
+    if diagonal == -edits or (diagonal != edits and if_removed < if_added):
+        return if_added
+    return if_removed + 1
 
 
 def _back(rows: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
@@ -333,21 +333,21 @@ def _back(rows: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int
 
     Follows the path back through the rows that ``_equal`` kept.
     """
-    kept = []
+    pairs = []
     for edits in range(len(rows) - 1, -1, -1):
         diagonal = x - y
         began = _begin(rows[edits], diagonal, edits)
         while x > began:
             x = x - 1
             y = y - 1
-            kept.append((x, y))
+            pairs.append((x, y))
         if edits:
-            down = diagonal == -edits or (
+            is_added = diagonal == -edits or (
                 diagonal != edits
                 and rows[edits].get(diagonal - 1, -1) < rows[edits].get(diagonal + 1, -1)
             )
-            x, y = (x, y - 1) if down else (x - 1, y)
-    return kept[::-1]
+            x, y = (x, y - 1) if is_added else (x - 1, y)
+    return pairs[::-1]
 
 
 # --- questions --------------------------------------------------------------------------------
@@ -398,13 +398,15 @@ def prompt(question: Question) -> str:
     for answer, meaning in question.offers.items():
         indent = f"{answer:<{_MEANING}}"
         lines += wrap(meaning, indent=indent, hanging=" " * _MEANING, columns=_COLUMNS)
-    *others, last = (
+    *alternatives, last_alternative = (
         f"{question.code} (once)" if answer == "once" else f"{question.code} {answer}"
         for answer in question.offers
     )
-    last = last if others else question.code
-    ways = f"{', '.join(others)} or {last}" if others else last
-    lines += wrap(f"To allow it, type {ways}. Anything else is no.", columns=_COLUMNS)
+    last_alternative = last_alternative if alternatives else question.code
+    choices = (
+        f"{', '.join(alternatives)} or {last_alternative}" if alternatives else last_alternative
+    )
+    lines += wrap(f"To allow it, type {choices}. Anything else is no.", columns=_COLUMNS)
     lines += wrap(question.note, columns=_COLUMNS) if question.note else []
     return "".join(f"{HOSTS_MARK} {line}\n" for line in lines) + f"{HOSTS_MARK} Answer: "
 
@@ -432,12 +434,16 @@ def letters(text: str) -> list[str]:
 
     Some look like ASCII. Those that look most like it come first, since not all may be named.
     """
-    shown = (char for char in text if not char.isascii() and exact(char) == char)
-    others = sorted(dict.fromkeys(shown), key=_unlike_ascii)
-    if not others:
+    visible_letters = (char for char in text if not char.isascii() and exact(char) == char)
+    sorted_letters = sorted(dict.fromkeys(visible_letters), key=_unlike_ascii)
+    if not sorted_letters:
         return []
-    more = f" and {len(others) - _MOST_LETTERS} more" if len(others) > _MOST_LETTERS else ""
-    names = ", ".join(f"{char} (U+{ord(char):04X})" for char in others[:_MOST_LETTERS])
+    more = (
+        f" and {len(sorted_letters) - _MOST_LETTERS} more"
+        if len(sorted_letters) > _MOST_LETTERS
+        else ""
+    )
+    names = ", ".join(f"{char} (U+{ord(char):04X})" for char in sorted_letters[:_MOST_LETTERS])
     return wrap(f"not ASCII: {names}{more}", indent="  ", hanging=" " * 13, columns=_COLUMNS)
 
 

@@ -130,11 +130,11 @@ class Document:
         """Change outputs of a cell: ``changes`` has new fields by position. Raise like `put`."""
         cell: dict[str, Any] = _fields(self.cells[index])
         outputs = _items(cell["outputs"])
-        changed = (
+        new_outputs = (
             _fields(output) | changes[position] if position in changes else output
             for position, output in enumerate(outputs)
         )
-        self.put(index, cell | {"outputs": changed})
+        self.put(index, cell | {"outputs": new_outputs})
 
     def take_widgets(self, widgets: dict[str, Any]) -> None:
         """Add or replace widgets, by their ids. Raise TooMuchOutputError."""

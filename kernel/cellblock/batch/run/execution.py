@@ -540,8 +540,8 @@ class Execution:
             self._errors += 1
             # `--allow-errors` lets the notebook go on after any failure, but forgives exceptions
             # alone. A tag on the cell forgives any.
-            allowed = cell.may_fail or ending.status is NotebookStatus.failed
-            if worst.status is NotebookStatus.passed and not allowed:
+            is_forgiven = cell.may_fail or ending.status is NotebookStatus.failed
+            if worst.status is NotebookStatus.passed and not is_forgiven:
                 worst = ending
         return worst
 
@@ -561,14 +561,14 @@ class Execution:
         self._cells += 1
         self._provenance = result.provenance
         self._artifacts |= {artifact.name: artifact.sha256 for artifact in result.artifacts}
-        written = cell_after_run(cell, result, (began, now()))
+        cell_json = cell_after_run(cell, result, (began, now()))
         if not self._options.timing:
-            written["metadata"].pop(EXECUTION, None)
-        outputs.end_cell(index, written, result.outputs)
+            cell_json["metadata"].pop(EXECUTION, None)
+        outputs.end_cell(index, cell_json, result.outputs)
         if result.usage is not None:
             self._peak_memory = max(self._peak_memory, result.usage.peak_memory_bytes)
-        refused = (result.refusal, result.stop, *result.denials)
-        self.refused += [(index + 1, one) for one in refused if one is not None]
+        refusals = (result.refusal, result.stop, *result.denials)
+        self.refused += [(index + 1, one) for one in refusals if one is not None]
         return self._ending_of(result, index + 1, sandbox.policy), result.status
 
     def _ending_of(self, result: Result, number: int, policy: Policy | None) -> Ending | None:
@@ -578,16 +578,16 @@ class Execution:
         if result.success:
             return None
         stop = result.stop
-        how = stop.why if result.status == "stopped" and stop is not None else result.status
-        status = _STATUSES.get(how, NotebookStatus.killed)
+        status_name = stop.why if result.status == "stopped" and stop is not None else result.status
+        status = _STATUSES.get(status_name, NotebookStatus.killed)
         timed_out = self._watch.timed_out(number)
         if status is NotebookStatus.timed_out and timed_out is not None:
             return timed_out
         if stop is not None:
             # Say why it was stopped, and leave out what became of its variables: nobody can go on
             # with them.
-            how = Heading.LOST if stop.said.startswith(Heading.LOST) else Heading.STOPPED
-            why = "" if result.error is None else f"{how}: {result.error.message}."
+            heading = Heading.LOST if stop.said.startswith(Heading.LOST) else Heading.STOPPED
+            why = "" if result.error is None else f"{heading}: {result.error.message}."
             own = self._options.cell_timeout
             policys = None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):

@@ -122,20 +122,20 @@ def read(content: bytes) -> Notebook:
 
 def _add_ids(bodies: list[dict[str, Any]]) -> None:
     """Give an id to cells without a valid id of their own. It depends only on the cell's place."""
-    seen = set[str]()
+    used_ids = set[str]()
     for number, body in enumerate(bodies, 1):
         name = body.get("id")
-        if type(name) is not str or not _ID.fullmatch(name) or name in seen:
+        if type(name) is not str or not _ID.fullmatch(name) or name in used_ids:
             name = body["id"] = _unused(
-                f"cell-{number}", (f"-{n}" for n in itertools.count(1)), seen
+                f"cell-{number}", (f"-{n}" for n in itertools.count(1)), used_ids
             )
-        seen.add(name)
+        used_ids.add(name)
 
 
-def _unused(name: str, suffixes: Iterable[str], taken: set[str]) -> str:
+def _unused(name: str, suffixes: Iterable[str], used_names: set[str]) -> str:
     """Return ``name``, or ``name`` with the first suffix by which it is not taken."""
     names = (name + suffix for suffix in itertools.chain([""], suffixes))
-    return next(candidate for candidate in names if candidate not in taken)
+    return next(candidate for candidate in names if candidate not in used_names)
 
 
 @functools.cache
@@ -178,14 +178,14 @@ def with_parameters(notebook: Notebook, parameters: Mapping[str, Any]) -> Notebo
         if name.isidentifier() and not keyword.iskeyword(name)
     ]
     cells = notebook.cells
-    place = None  # the range of cells that the new cell replaces: one, or none
+    cell_range = None  # the range of cells that the new cell replaces: one, or none
     for number, cell in enumerate(cells):
         if cell.is_code and _INJECTED_TAG in cell.tags:
-            place = number, number + 1
+            cell_range = number, number + 1
             break
-        if place is None and cell.is_code and _PARAMETERS_TAG in cell.tags:
-            place = number + 1, number + 1
-    if not lines or place is None:
+        if cell_range is None and cell.is_code and _PARAMETERS_TAG in cell.tags:
+            cell_range = number + 1, number + 1
+    if not lines or cell_range is None:
         return notebook
     body: dict[str, Any] = {
         "cell_type": "code",
@@ -195,9 +195,11 @@ def with_parameters(notebook: Notebook, parameters: Mapping[str, Any]) -> Notebo
         "execution_count": None,
     }
     if notebook.minor >= WITH_IDS:
-        taken = {cell.body["id"] for cell in cells}
-        body["id"] = _unused(_INJECTED_TAG, ("-" * n for n in itertools.count(1)), taken)
-    return replace(notebook, cells=(*cells[: place[0]], Cell(body, []), *cells[place[1] :]))
+        used_ids = {cell.body["id"] for cell in cells}
+        body["id"] = _unused(_INJECTED_TAG, ("-" * n for n in itertools.count(1)), used_ids)
+    return replace(
+        notebook, cells=(*cells[: cell_range[0]], Cell(body, []), *cells[cell_range[1] :])
+    )
 
 
 def _expression(name: str, value: Any) -> str:

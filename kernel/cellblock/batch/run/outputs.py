@@ -31,12 +31,12 @@ class NotebookOutputs:
         #: The places of displays, by display id: the cells' indexes, and positions in each cell.
         self._displays: dict[str, dict[int, list[int]]] = {}
 
-    def end_cell(self, index: int, cell: dict[str, Any], shown: Iterable[Output]) -> None:
+    def end_cell(self, index: int, cell: dict[str, Any], cell_outputs: Iterable[Output]) -> None:
         """Write a cell that has ended, with its outputs; update displays of earlier cells.
 
         Raise TooMuchOutputError.
         """
-        transcript = self._applied(shown)
+        transcript = self._applied(cell_outputs)
         changes = dict[int, dict[int, dict[str, Any]]]()
         for display_id, new in transcript.updates.items():
             for earlier, positions in self._displays.get(display_id, {}).items():
@@ -48,10 +48,10 @@ class NotebookOutputs:
         self._document.put(index, cell | {"outputs": transcript.outputs()})
         self._document.take_widgets(self.widgets.changes())
 
-    def _applied(self, shown: Iterable[Output]) -> Transcript:
+    def _applied(self, outputs: Iterable[Output]) -> Transcript:
         """Return the transcript of a cell, without the outputs that widgets captured."""
         transcript = Transcript()
-        for output in shown:
+        for output in outputs:
             if output.kind.startswith("comm_"):
                 self.widgets.take(output)
             else:
@@ -105,8 +105,8 @@ class Widgets:
     def _known_outputs(self, name: str) -> Transcript:
         """Return a transcript of the outputs in a widget's state."""
         outputs = self._states[name].get("outputs")
-        known = msgspec.json.decode(outputs) if isinstance(outputs, msgspec.Raw) else ()
-        return Transcript(output for output in known if isinstance(output, dict))
+        entries = msgspec.json.decode(outputs) if isinstance(outputs, msgspec.Raw) else ()
+        return Transcript(output for output in entries if isinstance(output, dict))
 
     @property
     def capturing(self) -> Transcript | None:
@@ -122,8 +122,10 @@ class Widgets:
 
     def changes(self) -> dict[str, Any]:
         """Return the widgets that changed since the last call, as entries of the metadata."""
-        changed, self._changed = self._changed, {}
-        return {name: self._entry(name) for name in changed if "_model_name" in self._states[name]}
+        changed_names, self._changed = self._changed, {}
+        return {
+            name: self._entry(name) for name in changed_names if "_model_name" in self._states[name]
+        }
 
     def _entry(self, name: str) -> dict[str, Any]:
         state = dict(self._states[name])

@@ -110,10 +110,10 @@ def totals(results: Sequence[NotebookResult], seconds: float) -> str:
     """Return a line with the number of notebooks of each status."""
     by_status = Counter(result.status for result in results)
     counts = [f"{by_status[status]} {status}" for status in NotebookStatus if by_status[status]]
-    kept = sum(result.kept for result in results)
-    rate = (len(results) - kept) / seconds if seconds > 0 else 0.0
+    resumed = sum(result.kept for result in results)
+    rate = (len(results) - resumed) / seconds if seconds > 0 else 0.0
     text = f"{count(len(results), 'notebook')}: {', '.join(counts) or 'none run'}"
-    text += f" ({kept} of them in an earlier run)" if kept else ""
+    text += f" ({resumed} of them in an earlier run)" if resumed else ""
     return f"{text}; {seconds:.1f} s, {rate:.1f} a second"
 
 
@@ -143,13 +143,13 @@ class Progress:
 def print_summary(console: Console, run: RunResult, seconds: float) -> None:
     """Print staged files, every gap in enforcement (promise P7), and the totals."""
     if staged := sum(bool(result.staged) for result in run.results):
-        what = (
+        summary = (
             f"Cells of {count(staged, 'notebook')} wrote to the project: your files are unchanged."
         )
-        how = (
+        instruction = (
             "`cellblock changes list` lists it for a week. Or run with --changes keep, drop or DIR."
         )
-        _print(console, f"{what}\n{how}")
+        _print(console, f"{summary}\n{instruction}")
     for line in gaps_text(run.gaps).splitlines() if run.gaps else ():
         _print(console, one_line(line))
     _print(console, totals(run.results, seconds))
@@ -242,8 +242,8 @@ class OutputFolder:
             self._lock = self.append_to("lock")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            what = "another run writes there. Wait for it, or name another folder"
-            raise OutputFolderError(f"{path}: {what}.") from None
+            problem = "another run writes there. Wait for it, or name another folder"
+            raise OutputFolderError(f"{path}: {problem}.") from None
         except OSError as exc:
             raise OutputFolderError(f"{path}: can't be locked: {exc.strerror}") from None
         for name in self.names(_PARTIAL):
@@ -258,20 +258,20 @@ class OutputFolder:
 
     def write(self, name: str, content: Iterable[bytes]) -> None:
         """Write a file completely or not at all, and make its folders. Raise OSError."""
-        part = f"{os.urandom(8).hex()}{_PARTIAL}"
-        with os.fdopen(os.open(part, NEW, 0o666, dir_fd=self._own), "wb", _BUFFER) as file:
+        partial_name = f"{os.urandom(8).hex()}{_PARTIAL}"
+        with os.fdopen(os.open(partial_name, NEW, 0o666, dir_fd=self._own), "wb", _BUFFER) as file:
             file.writelines(content)
         try:
-            with self._parent_of(name) as (folder, last):
-                os.replace(part, last, src_dir_fd=self._own, dst_dir_fd=folder)
+            with self._parent_of(name) as (folder, file_name):
+                os.replace(partial_name, file_name, src_dir_fd=self._own, dst_dir_fd=folder)
         except OSError:
-            self.remove(part)
+            self.remove(partial_name)
             raise
 
     def remove_folder(self, name: str) -> str:
         """Remove a folder if it is there, and return its path. Raise OSError."""
-        with self._parent_of(name) as (folder, last):
-            remove_tree(f"/proc/self/fd/{folder}/{last}")
+        with self._parent_of(name) as (folder, folder_name):
+            remove_tree(f"/proc/self/fd/{folder}/{folder_name}")
         return str(self.path.resolve() / name)
 
     @contextlib.contextmanager
@@ -280,16 +280,16 @@ class OutputFolder:
 
         The folder is a descriptor, which is closed afterwards.
         """
-        *folders, last = name.split("/")
-        invalid = "\0" in name or any(part in {"", ".", ".."} for part in (*folders, last))
+        *folders, file_name = name.split("/")
+        invalid = "\0" in name or any(folder in {"", ".", ".."} for folder in (*folders, file_name))
         if invalid or folders[:1] == [OWN]:
             raise OSError(errno.EINVAL, "not a name that a file there may have")
         parent = os.dup(self._root)
         try:
-            for part in folders:
-                parent, above = _make_folder(part, parent), parent
-                os.close(above)
-            yield parent, last
+            for folder in folders:
+                parent, previous = _make_folder(folder, parent), parent
+                os.close(previous)
+            yield parent, file_name
         finally:
             os.close(parent)
 
@@ -423,26 +423,29 @@ def plan(
     Notebooks that an earlier run has written to ``output_dir`` are left out, unless a path leads
     there.
     """
-    found, problems = files.find(paths, exclude)
-    problems = [Problem(one.path, _MESSAGES.get(one.message, one.message)) for one in problems]
+    files_found, problems = files.find(paths, exclude)
+    problems = [
+        Problem(problem.path, _MESSAGES.get(problem.message, problem.message))
+        for problem in problems
+    ]
     folder = os.path.realpath(output_dir)
-    given = {files.absolute(path) for path in paths}
+    named_paths = {files.absolute(path) for path in paths}
     skips_outputs = not any(within(os.path.realpath(path), folder) for path in paths)
     planned = dict[str, PlannedNotebook]()
-    for file in found:
+    for file in files_found:
         path, real = files.absolute(file.path), os.path.realpath(file.path)
         if file.kind is not FileKind.notebook:
-            problems += [Problem(file.shown, _NOT_NOTEBOOK)] if path in given else []
+            problems += [Problem(file.shown, _NOT_NOTEBOOK)] if path in named_paths else []
             continue
         if skips_outputs and within(real, folder):
             continue
-        shown = Path(file.shown)
-        outside = shown.is_absolute() or shown.parts[0] in {"..", OWN}
+        shown_path = Path(file.shown)
+        outside = shown_path.is_absolute() or shown_path.parts[0] in {"..", OWN}
         output = path.lstrip("/") if outside else file.shown
         new = PlannedNotebook(file, output, visible(file.shown))
-        if (other := planned.get(output)) is not None:
-            what = f"would be written to the same file as {other.name}"
-            problems.append(Problem(new.name, what))
+        if (same_output := planned.get(output)) is not None:
+            message = f"would be written to the same file as {same_output.name}"
+            problems.append(Problem(new.name, message))
         if os.path.realpath(Path(folder, output)) == real:
             problems.append(Problem(new.name, "would be overwritten: name another --output-dir"))
         planned[output] = new
@@ -530,8 +533,10 @@ class LocalExecutor:
             return result, execution.document
         finally:
             self._running.discard(execution)
-            known = {(gap.capability, gap.consequence) for gap in self.gaps}
-            new = (gap for gap in execution.gaps if (gap.capability, gap.consequence) not in known)
+            known_gaps = {(gap.capability, gap.consequence) for gap in self.gaps}
+            new = (
+                gap for gap in execution.gaps if (gap.capability, gap.consequence) not in known_gaps
+            )
             self.gaps = (*self.gaps, *new)
 
     def stop(self) -> None:
@@ -598,12 +603,12 @@ class Run:
             while True:
                 for _ in range(max(1, executor.slots) - len(tasks)):
                     tasks.add(asyncio.create_task(run_in_turn()))
-                ended, going = await asyncio.wait(
+                finished, pending = await asyncio.wait(
                     tasks, timeout=_POLL, return_when=asyncio.FIRST_EXCEPTION
                 )
-                for task in ended:
+                for task in finished:
                     task.result()  # raise an exception of the task's here
-                if not going:
+                if not pending:
                     return RunResult(tuple(self._results), executor.gaps, self._signal)
         finally:
             for task in tasks:
@@ -624,9 +629,9 @@ class Run:
             return _not_run(planned, NotebookStatus.unreadable, why)
         policy = self._request.notebooks[planned]
         key = self._request.options.key(content, executor.digest(policy))
-        known = log.find(planned.output, key)
-        if known is not None:
-            return known
+        earlier_result = log.find(planned.output, key)
+        if earlier_result is not None:
+            return earlier_result
         result = _not_run(planned, NotebookStatus.killed, "")
         try:
             artifacts = self._folder.remove_folder(planned.artifacts) if exports else None
@@ -685,16 +690,18 @@ def check_out_of_reach(
     """
     # Links in DIR are not followed when files are written, but links on the way to DIR are.
     path = Path(os.path.realpath(folder.path))
-    written = [path, path / OWN, *(path / planned.output for planned in request.notebooks)]
-    written += [Path(os.path.realpath(file)) for file in (request.options.changes,) if "/" in file]
+    output_paths = [path, path / OWN, *(path / planned.output for planned in request.notebooks)]
+    output_paths += [
+        Path(os.path.realpath(file)) for file in (request.options.changes,) if "/" in file
+    ]
     if request.report is not None:
-        written.append(Path(os.path.realpath(request.report.parent), request.report.name))
+        output_paths.append(Path(os.path.realpath(request.report.parent), request.report.name))
     roots = list(map(os.path.realpath, write_roots))
-    for file in written:
+    for file in output_paths:
         for root in roots:
             if within(str(file), root):
-                what = f"cells could change what is written: {root} is writable"
-                raise OutputFolderError(f"{file}: {what}. Name another place.")
+                problem = f"cells could change what is written: {root} is writable"
+                raise OutputFolderError(f"{file}: {problem}. Name another place.")
 
 
 def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputFolder) -> None:
@@ -705,6 +712,8 @@ def check_artifact_folders(notebooks: Sequence[PlannedNotebook], folder: OutputF
     for planned in notebooks:
         for name in (planned.artifacts, *map(str, PurePosixPath(planned.output).parents)):
             if (owner := owners.get(name, planned)) is not planned:
-                what = f"files of {owner.name}'s cells would be among those of {planned.name}"
-                where = f"{folder.path}/{name}"
-                raise OutputFolderError(f"{where}: {what}. Give each an output folder of its own.")
+                problem = f"files of {owner.name}'s cells would be among those of {planned.name}"
+                folder_path = f"{folder.path}/{name}"
+                raise OutputFolderError(
+                    f"{folder_path}: {problem}. Give each an output folder of its own."
+                )
