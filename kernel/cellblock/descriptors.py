@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MACOS = sys.platform == "darwin"
 #: Flags for a descriptor that only names a place: opening waits for no pipe and touches no device.
-_PLACE = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
+_PATH_FLAGS = os.O_RDONLY | os.O_NONBLOCK if _MACOS else os.O_PATH
 #: macOS: open(2) fails for a link anywhere in the path.
 _O_NOFOLLOW_ANY = 0x20000000 if _MACOS else 0
 #: The name of a session's scratch folder.
@@ -81,7 +81,7 @@ def closing(fd: int) -> Iterator[int]:
         os.close(fd)
 
 
-def open_unlinked(path: str, flags: int = _PLACE) -> int:
+def open_unlinked(path: str, flags: int = _PATH_FLAGS) -> int:
     """Return a descriptor of the file or folder at a canonical path.
 
     Raises OSError, with ELOOP if the path has a link. The opened file itself says where it is
@@ -191,7 +191,7 @@ def read_args(fd: int) -> list[str]:
         return [os.fsdecode(arg) for arg in file.read().split(b"\0")[:-1]]
 
 
-_NAMED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMED_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(folder: str) -> None:
@@ -270,7 +270,7 @@ def open_folder(name: str, within: int | None, rights: int = _TO_LOOK) -> int:
     try:
         fd = os.open(name, FOLDER, dir_fd=within)
     except PermissionError:
-        with closing(os.open(name, _NAMED, dir_fd=within)) as path_fd:
+        with closing(os.open(name, _NAMED_FLAGS, dir_fd=within)) as path_fd:
             give_rights(path_fd, rights)
         return os.open(name, FOLDER, dir_fd=within)
     with contextlib.suppress(OSError):
@@ -280,7 +280,7 @@ def open_folder(name: str, within: int | None, rights: int = _TO_LOOK) -> int:
 
 def make_usable(path: str) -> None:
     """Give the owner of a folder all rights in it if some are missing. Raises OSError."""
-    with closing(os.open(path, _NAMED)) as path_fd:
+    with closing(os.open(path, _NAMED_FLAGS)) as path_fd:
         give_rights(path_fd)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LM"]
 
 #: The settings of a request that are sent on. A request that sets any other is refused.
-_CARRIED: Final = ("max_tokens", "temperature", "stop")
+_CARRIED_OPTIONS: Final = ("max_tokens", "temperature", "stop")
 _REASONS: Final = {"length": "length", "content_filter": "content_filter"}
 
 
@@ -37,7 +37,7 @@ class LM(dspy.LM):  # type: ignore[misc]  # untyped
     """
 
     def __init__(self, model: str | None = None, **kwargs: Any) -> None:
-        model_name = model if model is not None else _default()
+        model_name = model if model is not None else _default_model()
         super().__init__(model_name, engine=_Engine(), async_engine=_AsyncEngine(), **kwargs)
 
     @property
@@ -58,7 +58,7 @@ class LM(dspy.LM):  # type: ignore[misc]  # untyped
     @property
     def supported_params(self) -> set[str]:
         """The parameters of a call that reach the endpoint."""
-        return set(_CARRIED)
+        return set(_CARRIED_OPTIONS)
 
     def dump_state(self) -> dict[str, Any]:
         """Return the model and its parameters. The broker is looked up again after loading."""
@@ -92,7 +92,7 @@ class _AsyncEngine:
         """Do nothing: an engine holds no resources."""
 
 
-def _default() -> str:
+def _default_model() -> str:
     signature = broker.current().__signature__
     return str(signature.parameters["model"].default)
 
@@ -129,9 +129,9 @@ def _options(request: lm15.Request) -> dict[str, Any]:
     config = request.config
     default = lm15.Config()
     for name in config.__dataclass_fields__:
-        if name not in _CARRIED and getattr(config, name) != getattr(default, name):
+        if name not in _CARRIED_OPTIONS and getattr(config, name) != getattr(default, name):
             raise _unsupported(name)
-    carried = {name: getattr(config, name) for name in _CARRIED}
+    carried = {name: getattr(config, name) for name in _CARRIED_OPTIONS}
     options = {name: value for name, value in carried.items() if value not in (None, ())}
     return {"model": request.model, **options}
 
@@ -143,7 +143,7 @@ def _unsupported(feature: str) -> lm15.UnsupportedFeatureError:
 def _response(completion: Completion) -> lm15.Response:
     return lm15.Response(
         id=None,
-        model=completion.model or _default(),
+        model=completion.model or _default_model(),
         message=lm15.Message.assistant([lm15.TextPart(str(completion))]),
         finish_reason=_REASONS.get(completion.finish_reason, "stop"),
         usage=lm15.Usage(

@@ -92,31 +92,33 @@ def joined(sizes: Sequence[int], make: Callable[[int], Cut], between: str, most:
     from both ends, until either end has ``most`` characters. The others are never made: they count
     as missing, with their sizes.
     """
-    first = list[Cut]()
-    last = list[Cut]()
+    first_texts = list[Cut]()
+    last_texts = list[Cut]()
     begin = 0
     end = len(sizes)
-    while begin < end and _needs_more(first, most):
-        first.append(make(begin))
+    while begin < end and _needs_more(first_texts, most):
+        first_texts.append(make(begin))
         begin += 1
     # If the last of the first texts was cut itself, its own end is part of the gap, or the end of
     # the whole if no text follows.
-    cut_at = first[-1] if first and first[-1].missing else None
+    cut_at = first_texts[-1] if first_texts and first_texts[-1].missing else None
     if begin == end and cut_at is None:
-        return Cut(between.join(text.head for text in first)).to(most)
-    while begin < end and _needs_more(last, most):
+        return Cut(between.join(text.head for text in first_texts)).to(most)
+    while begin < end and _needs_more(last_texts, most):
         end -= 1
-        last.append(make(end))
-    ends = [text.tail if text.missing else text.head for text in reversed(last)]
-    missing = sum(sizes[begin:end]) + sum(text.missing for text in last)
-    missing += sum(len(text.head) for text in last if text.missing)
+        last_texts.append(make(end))
+    ends = [text.tail if text.missing else text.head for text in reversed(last_texts)]
+    missing = sum(sizes[begin:end]) + sum(text.missing for text in last_texts)
+    missing += sum(len(text.head) for text in last_texts if text.missing)
     if cut_at is not None:
-        missing += cut_at.missing + (len(cut_at.tail) if last else 0)
+        missing += cut_at.missing + (len(cut_at.tail) if last_texts else 0)
         ends = ends or [cut_at.tail]
     if not missing:
-        whole = [text.head for text in first] + ends
+        whole = [text.head for text in first_texts] + ends
         return Cut(between.join(whole)).to(most)
-    return Cut(between.join(text.head for text in first), between.join(ends), missing).to(most)
+    return Cut(between.join(text.head for text in first_texts), between.join(ends), missing).to(
+        most
+    )
 
 
 def _needs_more(texts: Sequence[Cut], most: int) -> bool:

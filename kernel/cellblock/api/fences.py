@@ -21,8 +21,8 @@ def without_fence(code: str) -> str:
     """
     if len(code) > CHARACTERS:
         return code  # longer than any cell may be: it is refused in any case
-    first, _, rest = code.strip().partition("\n")
-    opening = _OPENING.fullmatch(first)
+    first_line, _, rest = code.strip().partition("\n")
+    opening = _OPENING.fullmatch(first_line)
     if opening is None or not rest.endswith(opening[1]):
         return code
     return rest.removesuffix(opening[1]).removesuffix("\n")

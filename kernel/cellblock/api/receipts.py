@@ -236,7 +236,7 @@ def _artifact_subjects(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(f"artifacts/{encodable(name)}", value) for name, value in artifacts.items()]
 
 
-def _call(call: ToolCall) -> Call:
+def _call_entry(call: ToolCall) -> Call:
     returned = digest(call.result) if call.status == "ok" else ""
     return Call(call.name, call.status, digest([call.args, call.kwargs]), returned)
 
@@ -247,7 +247,7 @@ def _call(call: ToolCall) -> Call:
 
 _SEED_BYTES: Final = 32
 _MOST_KEY_FILE: Final = 4096
-_REMOVE: Final = "Remove it: the next receipt is then signed with a new key."
+_REMOVE_KEY: Final = "Remove it: the next receipt is then signed with a new key."
 
 
 def key_file() -> Path:
@@ -267,7 +267,7 @@ def own_key(*, make: bool = True) -> Ed25519PrivateKey:
             # the other is not written, and the file is read below.
             seed = os.urandom(_SEED_BYTES).hex().encode() + b"\n"
             PrivateFile(path, _MOST_KEY_FILE).write(seed, replace=False)
-        content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_REMOVE)
+        content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_REMOVE_KEY)
         check_own(path, status, secret=True)
         check_own(path.parent, path.parent.stat())
         seed = bytes.fromhex(content.decode("ascii"))
@@ -279,7 +279,7 @@ def own_key(*, make: bool = True) -> Ed25519PrivateKey:
     except OSError as error:
         why = f"the key can't be made: {error.strerror or error}. Make the folder yours alone."
     except ValueError:
-        why = f"it does not hold a key ({_SEED_BYTES} bytes in hexadecimal). {_REMOVE}"
+        why = f"it does not hold a key ({_SEED_BYTES} bytes in hexadecimal). {_REMOVE_KEY}"
     raise ReceiptError(f"{path}: {why}")
 
 
@@ -320,7 +320,7 @@ PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 MOST_BYTES: Final = 4 << 20
 #: Signatures of a receipt that are tried.
 _MOST_SIGNATURES: Final = 8
-_AGAIN: Final = "Get the receipt again from whoever made it."
+_GET_AGAIN: Final = "Get the receipt again from whoever made it."
 
 
 class _Signature(msgspec.Struct, frozen=True):
@@ -374,7 +374,7 @@ def sign(
         **conditions,
         **fields,
         source_sha256=sha256(source),
-        tool_calls=tuple(map(_call, tool_calls)),
+        tool_calls=tuple(map(_call_entry, tool_calls)),
         variables_from=provenance.variables_from and Origin(*provenance.variables_from),
     )
     return _signed(
@@ -435,7 +435,7 @@ def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement | RunStatem
     Raises ReceiptError, which says what is wrong with the receipt.
     """
     if len(receipt) > MOST_BYTES:
-        raise ReceiptError(f"it is larger than {MOST_BYTES:,} bytes. {_AGAIN}")
+        raise ReceiptError(f"it is larger than {MOST_BYTES:,} bytes. {_GET_AGAIN}")
     try:
         envelope = msgspec.json.decode(receipt, type=_Envelope)
         payload = base64.b64decode(envelope.payload, validate=True)
@@ -444,16 +444,16 @@ def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement | RunStatem
             for signature in envelope.signatures[:_MOST_SIGNATURES]
         ]
     except (msgspec.MsgspecError, RecursionError, UnicodeError, binascii.Error) as error:
-        raise ReceiptError(f"it is not a whole receipt: {error}. {_AGAIN}") from None
+        raise ReceiptError(f"it is not a whole receipt: {error}. {_GET_AGAIN}") from None
     if envelope.payload_type != PAYLOAD_TYPE:
-        raise ReceiptError(f"it is signed as another type than {PAYLOAD_TYPE}. {_AGAIN}")
-    if not any(_holds(key, signature, payload) for signature, _ in signatures):
+        raise ReceiptError(f"it is signed as another type than {PAYLOAD_TYPE}. {_GET_AGAIN}")
+    if not any(_is_signed_by(key, signature, payload) for signature, _ in signatures):
         name = key_id(key)
         if all(signer != name for _, signer in signatures):
             remedy = "Get the host's public key from somebody you trust, and name it: --key FILE."
             raise ReceiptError(f"it is not signed by the key {name}. {remedy}")
         problem = "it was changed after it was signed: the signature does not match"
-        raise ReceiptError(f"{problem}. {_AGAIN}")
+        raise ReceiptError(f"{problem}. {_GET_AGAIN}")
     try:
         kind = msgspec.json.decode(payload, type=_Kind).predicate_type
         if kind == RUN_TYPE:
@@ -466,7 +466,7 @@ def verify(receipt: str | bytes, key: Ed25519PublicKey) -> Statement | RunStatem
         ) from None
 
 
-def _holds(key: Ed25519PublicKey, signature: bytes, payload: bytes) -> bool:
+def _is_signed_by(key: Ed25519PublicKey, signature: bytes, payload: bytes) -> bool:
     try:
         key.verify(signature, _signed_bytes(payload))
     except InvalidSignature:

@@ -216,11 +216,11 @@ class Result:
             status=self.status,
             outputs=self.outputs,
             texts={"stdout": self.output, "stderr": self.error_output, "result": self.result},
-            artifacts={one.name: one.sha256 for one in self.artifacts},
+            artifacts={artifact.name: artifact.sha256 for artifact in self.artifacts},
             tool_calls=self.tool_calls,
             source=self.source,
             execution_count=self.execution_count,
-            denials=tuple(one.rule for one in self.denials),
+            denials=tuple(denial.rule for denial in self.denials),
             tool_calls_left_out=self.tool_calls_left_out,
         )
         return signed
@@ -338,7 +338,7 @@ _NO_MESSAGE: Final = re.compile(r"\A([\w.]+):\s*\Z")
 #: How the host's reason for a refusal begins, in an error's message and beneath its traceback.
 _REASON: Final = "[cellblock: "
 #: A frame of a cell in IPython's traceback: its line, its function, and the lines shown.
-_CELL: Final = re.compile(
+_CELL_FRAME: Final = re.compile(
     r"\s*(?:Cell In\[\d+\], line |File <tokenize>:)(\d+)(?:,? in ([^\n]*))?\n?(.*)", re.DOTALL
 )
 #: A frame of a cell in a traceback that Python itself wrote.
@@ -346,10 +346,10 @@ _CELL_FILE: Final = re.compile(
     r'File "[^"\n]*/ipykernel_\d+/\d+\.py", (line \d+)(?:, in <module>)?'
 )
 #: A frame of a file, and a frame of a library's file.
-_FILE: Final = re.compile(r"\s*File ")
-_LIBRARY: Final = re.compile(r'\s*File [^"\n]*:\d+, in ')
+_FILE_FRAME: Final = re.compile(r"\s*File ")
+_LIBRARY_FRAME: Final = re.compile(r'\s*File [^"\n]*:\d+, in ')
 #: The lines above the frames of an error: a rule, and the error's type.
-_HEAD: Final = re.compile(r"-+|\S+ +Traceback \(most recent call last\)")
+_TRACEBACK_HEAD: Final = re.compile(r"-+|\S+ +Traceback \(most recent call last\)")
 #: The line of a frame that was being executed.
 _ARROW: Final = re.compile(r"^-+> *\d+ ?(.*)$", re.MULTILINE)
 #: The lines between two errors, the second of which was raised from, or during, the first.
@@ -366,7 +366,7 @@ _UNSEEN: Final = (
     f"{Heading.NOTICE}: an interactive {{what}}, for people with a browser: {{seen}}. "
     "You can see pictures, such as matplotlib's]"
 )
-_NOTHING = "you can't see it"
+_NOT_SEEN = "you can't see it"
 _ITS_TEXT = "you see its text alone"
 #: Chart libraries that a cell's author knows by another name.
 _LIBRARIES: Final = {"vega": "altair"}
@@ -440,7 +440,7 @@ def text_within(result: Result, limit: int) -> Excerpt:
     if limit < 1:
         return Excerpt("", is_whole=False)
     text = _text_of_parts(result, limit)
-    if result.left_out and not _gaps(result.outputs) <= set(text.text.split("\n")):
+    if result.left_out and not _gap_lines(result.outputs) <= set(text.text.split("\n")):
         # A line in which the host says what the policy's caps left out was itself cut away. The
         # note in its place doesn't count those bytes, so the last line must say "more bytes".
         return _text_of_parts(result, limit, more="more ")
@@ -533,7 +533,7 @@ def _fitted(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
         room_left = max(0, room - len(_PARTS_GAP) * max(0, len(candidates) - 1))
         # The shortest part first: what it doesn't need is shared by the longer parts.
         for rank, index in enumerate(
-            sorted(range(len(candidates)), key=lambda at: len(candidates[at]))
+            sorted(range(len(candidates)), key=lambda position: len(candidates[position]))
         ):
             rooms[index] = min(len(candidates[index]), room_left // (len(candidates) - rank))
             room_left -= rooms[index]
@@ -725,7 +725,7 @@ def _traceback(error: CellError, message: str, *, refused: bool) -> Iterator[str
         for heading, texts in chained[: -_MAX_CAUSES - 1 : -1]:
             frames, tail = _frames(texts)
             earlier = _visible_source(clipped(_NO_MESSAGE.sub(r"\1", tail.strip()), _MAX_DETAIL))
-            if earlier == message and not any(map(_CELL.match, texts)):
+            if earlier == message and not any(map(_CELL_FRAME.match, texts)):
                 continue  # a library raised its own error again with the same words
             yield _continued(f"{heading}{earlier}".split("\n"))
             yield from frames
@@ -780,17 +780,17 @@ def _frames(texts: Sequence[str]) -> tuple[list[str], str]:
     library = ""
     for number, text in enumerate(texts, 1):
         is_last = number == len(texts)
-        if (frame := _CELL.match(text)) is not None:
+        if (frame := _CELL_FRAME.match(text)) is not None:
             location = f"  line {frame[1]}" + (
                 f", in {_visible_line(frame[2])}" if frame[2] else ""
             )
             line = _ARROW.search(frame[3])
-            rest = frame[3].strip("\n")
-            source = line[1] if line else "" if is_last or "\n" in rest else rest
+            frame_text = frame[3].strip("\n")
+            source = line[1] if line else "" if is_last or "\n" in frame_text else frame_text
             frames.append(f"{location}: {_visible_line(source)}" if source else location)
             tail = [] if source else [frame[3]]
-        elif (_FILE.match(text) and not is_last) or _HEAD.fullmatch(text):
-            if _LIBRARY.match(text):
+        elif (_FILE_FRAME.match(text) and not is_last) or _TRACEBACK_HEAD.fullmatch(text):
+            if _LIBRARY_FRAME.match(text):
                 library = clipped(_visible_line(text.strip("\n").partition("\n")[0]), _MAX_NAME)
             tail = []
         else:
@@ -808,25 +808,28 @@ def _shown_parts(result: Result, limit: int = sys.maxsize, more: str = "") -> It
     is put before "bytes" in the line on what the policy's caps left out.
     """
     if late := result.late_output.strip() and result.late_output:
-        yield _Part.of(Heading.LATE, _beneath_heading(late, limit, _gaps(result.outputs)))
+        yield _Part.of(Heading.LATE, _beneath_heading(late, limit, _gap_lines(result.outputs)))
     parts = list(_parts_in_order(result, limit))
     if len(parts) > _MAX_SHOWN:  # if each of many parts had its share, nothing of it would be left
         yield from (part.read() for part in parts[: _MAX_SHOWN - 1])
         yield _merged_part(parts[_MAX_SHOWN - 1 :], limit)
     else:
         yield from (part.read() for part in parts)
-    if (pages := _pages(result, limit)).text:
+    if (pages := _pages_part(result, limit)).text:
         yield pages
     for line in result.notices:
         yield _Part(Heading.NOTICE, for_models(line.removeprefix(Heading.NOTICE)))
     if lines_left_out := left_out(result, more):
         yield _Part(Heading.LEFT_OUT, lines_left_out.removeprefix(Heading.LEFT_OUT))
-    copied = [(a.name, f" ({a.content_type}, {size(a.size_bytes)})") for a in result.artifacts]
+    copied = [
+        (artifact.name, f" ({artifact.content_type}, {size(artifact.size_bytes)})")
+        for artifact in result.artifacts
+    ]
     skipped = [(file.name, f": {file.why}") for file in result.skipped]
     for heading, files in ((Heading.COPIED, copied), (Heading.NOT_COPIED, skipped)):
         lines = [clip(visible(name), _MAX_NAME) + visible(about) for name, about in files]
         if lines:
-            yield _Part(heading, f"{_listed(lines)}.")
+            yield _Part(heading, f"{_name_list(lines)}.")
 
 
 def _merged_part(parts: Sequence[_LazyPart], limit: int) -> _Part:
@@ -870,7 +873,7 @@ def _without_styles(text: str, limit: int) -> Cut:
     return cut.each(without_styles)
 
 
-def _pages(result: Result, limit: int = sys.maxsize) -> _Part:
+def _pages_part(result: Result, limit: int = sys.maxsize) -> _Part:
     """Return the part of what ``name?`` showed; its text is empty if the cell asked for nothing."""
     pages = _PARTS_GAP.join(result.pages).strip("\n")
     return _Part.of(Heading.PAGES, _beneath_heading(pages if pages.strip() else "", limit))
@@ -890,12 +893,12 @@ def _parts_in_order(result: Result, limit: int) -> Iterator[_LazyPart]:
     Text that was printed between two displays is one part for each stream. Displays with no text
     between them are one part.
     """
-    gaps = _gaps(result.outputs)
+    gaps = _gap_lines(result.outputs)
     printed = {Heading.STDOUT: list[str](), Heading.STDERR: list[str]()}
     displays = list[Display]()
     texts_of = dict[int, str]()
 
-    for item in (*_shown_by(result), None):  # None, at the end, yields what was collected
+    for item in (*_items_shown(result), None):  # None, at the end, yields what was collected
         if isinstance(item, _Text):
             printed[item.heading].append(item.text)
             continue
@@ -912,7 +915,7 @@ def _parts_in_order(result: Result, limit: int) -> Iterator[_LazyPart]:
             pieces.clear()
         match item:
             case Display(by_host=True):
-                yield _LazyPart(0, functools.partial(_card, item, limit))
+                yield _LazyPart(0, functools.partial(_card_part, item, limit))
             case Display():
                 displays.append(item)
             case _ResultShown(display) if (part := _result_part(display, limit)).text.strip():
@@ -970,23 +973,23 @@ _Shown = _Text | Display | _ResultShown | _ErrorShown
 
 def displays_in_order(result: Result) -> Iterator[Display]:
     """Yield displays, and values that were shown, in the order in which ``to_string`` has them."""
-    for item in _shown_by(result):
+    for item in _items_shown(result):
         if isinstance(item, Display):
             yield item
         elif isinstance(item, _ResultShown):
             yield item.display
 
 
-def _shown_by(result: Result) -> Iterator[_Shown]:
+def _items_shown(result: Result) -> Iterator[_Shown]:
     """Yield what a cell showed, in order."""
     return (
         _items_in_order(result, _outputs_of_cell(result.outputs))
         if result.outputs
-        else _of_fields(result)
+        else _items_of_fields(result)
     )
 
 
-def _of_fields(result: Result) -> Iterator[_Shown]:
+def _items_of_fields(result: Result) -> Iterator[_Shown]:
     """Yield what the fields of a result say that the cell showed: a program made it by hand."""
     yield _Text(Heading.STDOUT, result.output)
     yield _Text(Heading.STDERR, result.error_output)
@@ -1094,7 +1097,7 @@ def _displayed(displays: Sequence[Display], texts: dict[int, str], limit: int) -
 
     def read_one(number: int) -> tuple[Display, Cut, frozenset[str]]:
         display = displays[number]
-        cut, hosts = _cleaned(display, texts[id(display.data)].strip("\n").rstrip(), limit)
+        cut, hosts = _clean_text(display, texts[id(display.data)].strip("\n").rstrip(), limit)
         return display, cut if cut.missing else Cut(cut.head.strip("\n").rstrip()), hosts
 
     def make(number: int) -> Cut:
@@ -1107,13 +1110,13 @@ def _displayed(displays: Sequence[Display], texts: dict[int, str], limit: int) -
             cuts = [_display_text(*read_one(number)[:2]) for number in range(len(displays))]
             if all(len(line) <= _MAX_NAME and len(line.head.splitlines()) <= 1 for line in cuts):
                 names = [verbatim_lines(line.head.strip()) for line in cuts]
-                return _Part(Heading.DISPLAYED, _listed(names))
+                return _Part(Heading.DISPLAYED, _name_list(names))
         return _Part.of(Heading.DISPLAYED_TEXTS, joined(sizes, make, _PARTS_GAP, limit))
 
     return _LazyPart(sum(sizes), read)
 
 
-def _cleaned(display: Display, text: str, limit: int) -> tuple[Cut, frozenset[str]]:
+def _clean_text(display: Display, text: str, limit: int) -> tuple[Cut, frozenset[str]]:
     """Return the text of a display, cleaned for a model, and the lines in it that are the host's.
 
     ``text`` is the display's readable text. The first line of a card is the host's, and so are all
@@ -1137,7 +1140,7 @@ def _cleaned(display: Display, text: str, limit: int) -> tuple[Cut, frozenset[st
         library = page.library.partition("-")[0]
         page_kind = f"figure of {_LIBRARIES.get(library, library)}" if library else "page"
         has_its_text = bool(text) and text.strip() != str(display).strip()
-        note = _UNSEEN.format(what=page_kind, seen=_ITS_TEXT if has_its_text else _NOTHING)
+        note = _UNSEEN.format(what=page_kind, seen=_ITS_TEXT if has_its_text else _NOT_SEEN)
         hosts.add(note)
         end = (cut.tail if cut.missing else cut.head).removesuffix("\n")
         end = f"{end}\n{note}" if end else note
@@ -1166,18 +1169,18 @@ def _display_text(display: Display, cut: Cut) -> Cut:
     return Cut(f"{kinds_note} {cut.head.strip()}".rstrip())
 
 
-def _marked(display: Display, limit: int) -> Cut:
+def _marked_text(display: Display, limit: int) -> Cut:
     """Return the text of a display, cleaned and marked, with ``limit`` characters of either end."""
-    cut, hosts = _cleaned(display, readable(display.data), limit)
+    cut, hosts = _clean_text(display, readable(display.data), limit)
     return cut.to(limit).each(functools.partial(beneath, hosts=hosts)).stripped()
 
 
-def _card(display: Display, limit: int) -> _Part:
-    return _Part.of(Heading.CARD, _marked(display, limit))
+def _card_part(display: Display, limit: int) -> _Part:
+    return _Part.of(Heading.CARD, _marked_text(display, limit))
 
 
 def _result_part(display: Display, limit: int) -> _Part:
-    cut = _marked(display, limit)
+    cut = _marked_text(display, limit)
     return _Part.of(Heading.RESULT, Cut(_result_text(display, cut.head), cut.tail, cut.missing))
 
 
@@ -1196,7 +1199,7 @@ def _only_names(display: Display) -> bool:
     return set(display.data) <= {_PLAIN} and is_name(str(display))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     more = len(names) - _MAX_NAMES
     return "; ".join([*names[:_MAX_NAMES], *([f"and {more:,} more"] if more > 0 else [])])
 
@@ -1327,7 +1330,9 @@ def logged(result: Result, room: int = MOST_LOGGED) -> str:
     Little more of the outputs than is returned is cleaned.
     """
     parts = list(_logged_parts(result, room))
-    log = joined([part.size for part in parts], lambda at: _in_log(parts[at].read()), "", room)
+    log = joined(
+        [part.size for part in parts], lambda number: _log_text(parts[number].read()), "", room
+    )
     cap_note = left_out(result)
     behind = f"\n{cap_note}\n" if cap_note and (log.missing or len(log) > room) else ""
     return log.clipped(room - len(behind)) + behind if len(behind) < room else log.clipped(room)
@@ -1335,7 +1340,7 @@ def logged(result: Result, room: int = MOST_LOGGED) -> str:
 
 def _logged_parts(result: Result, limit: int) -> Iterator[_LazyPart]:
     """Yield the parts of a log, each with at least ``limit`` characters of either end."""
-    gaps = _gaps(result.outputs)
+    gaps = _gap_lines(result.outputs)
     outputs = list[Output]()
     for output in result.outputs:
         if output.late:
@@ -1348,17 +1353,21 @@ def _logged_parts(result: Result, limit: int) -> Iterator[_LazyPart]:
             # gaps in enforcement, and the files that were copied out.
             outputs.append(output)
     if late := result.late_output.strip() and result.late_output:
-        yield _LazyPart(len(late), functools.partial(_printed, Heading.LATE, late, limit, gaps))
+        yield _LazyPart(
+            len(late), functools.partial(_printed_part, Heading.LATE, late, limit, gaps)
+        )
     for item in _items_in_order(result, outputs):
         match item:
             case _Text(text=text):
-                yield _LazyPart(len(text), functools.partial(_printed, None, text, limit, gaps))
+                yield _LazyPart(
+                    len(text), functools.partial(_printed_part, None, text, limit, gaps)
+                )
             case Display():
-                yield _LazyPart(_length(item), functools.partial(_display_logged, item, limit))
+                yield _LazyPart(_length(item), functools.partial(_logged_display, item, limit))
             case _ErrorShown(error=error):
                 size = len(error.message) + 1
-                yield _LazyPart(size, functools.partial(_error_logged, item))
-    last_parts = [_pages(result, limit), *_failed_program(result)]
+                yield _LazyPart(size, functools.partial(_logged_error, item))
+    last_parts = [_pages_part(result, limit), *_failed_program(result)]
     yield from (
         _LazyPart(len(part), functools.partial(_unchanged, part))
         for part in last_parts
@@ -1373,11 +1382,11 @@ def _length(display: Display) -> int:
     )
 
 
-def _error_logged(error: _ErrorShown) -> _Part:
+def _logged_error(error: _ErrorShown) -> _Part:
     return _Part(error.heading, error.text)
 
 
-def _printed(heading: Heading | None, text: str, limit: int, hosts: Collection[str]) -> _Part:
+def _printed_part(heading: Heading | None, text: str, limit: int, hosts: Collection[str]) -> _Part:
     """Return printed text as a part of a log, with the newline at its end if it has one."""
     cut = _without_styles(text, limit).to(limit).each(functools.partial(beneath, hosts=hosts))
     if text.endswith("\n"):  # `beneath` drops it
@@ -1385,15 +1394,15 @@ def _printed(heading: Heading | None, text: str, limit: int, hosts: Collection[s
     return _Part.of(heading, cut)
 
 
-def _in_log(part: _Part) -> Cut:
+def _log_text(part: _Part) -> Cut:
     """Return a part with a newline at its end, unless it is empty."""
     head, tail = f"{part.heading or ''}{part.text}", part.tail
     if part.missing:
-        return Cut(head, _lines(tail), part.missing)
-    return Cut(_lines(head))
+        return Cut(head, _with_newline(tail), part.missing)
+    return Cut(_with_newline(head))
 
 
-def _lines(text: str) -> str:
+def _with_newline(text: str) -> str:
     """Return ``text`` with a newline at its end, unless it is empty."""
     return text if not text or text.endswith("\n") else f"{text}\n"
 
@@ -1407,25 +1416,25 @@ def value_text(result: Result, room: int = MOST_LOGGED) -> str | None:
         return None
     display = result.rich_result or Display({_PLAIN: result.result})
     data = shown_at_the_end(display.data, result.widgets) or {}
-    cut = _cleaned(replace(display, data=data), readable(data), room)[0].to(room)
+    cut = _clean_text(replace(display, data=data), readable(data), room)[0].to(room)
     cut = Cut(_result_text(display, cut.head), cut.tail, cut.missing)
     return cut.each(verbatim_lines).clipped(room)
 
 
-def _display_logged(display: Display, limit: int) -> _Part:
+def _logged_display(display: Display, limit: int) -> _Part:
     """Return a display as a part of a log.
 
     A card of the host's stands beneath a heading, unless it begins with one: names that the cell
     chose may be in it, so the reader must know whose lines they are.
     """
-    cut = _marked(display, limit)
+    cut = _marked_text(display, limit)
     if display.by_host:
         has_heading = reads_as_heading(cut.head.partition("\n")[0])
         return _Part.of(None if has_heading else Heading.CARD, cut)
     return _Part.of(None, cut) if cut else _Part(Heading.DISPLAYED, f"<{', '.join(display.data)}>")
 
 
-def _gaps(outputs: Iterable[Output]) -> frozenset[str]:
+def _gap_lines(outputs: Iterable[Output]) -> frozenset[str]:
     """Return the lines that the host put into a cell's streams, on what is left out there."""
     texts = (without_styles(output.content["text"]) for output in outputs if output.is_gap)
     lines = (line for text in texts for line in text.splitlines())

@@ -475,7 +475,7 @@ TOOLS_END_TIMEOUT: Final = 1.0
 _LONGEST_NAME: Final = 200
 #: Characters of a type's name, and of a shape, that are shown.
 _LONGEST_TYPE: Final = 60
-_SHAPE: Final = re.compile("[0-9]+( by [0-9]+)*")
+_SHAPE_TEXT: Final = re.compile("[0-9]+( by [0-9]+)*")
 #: Characters of a reason that a guest gives.
 _LONGEST_WHY: Final = 500
 #: Variables of a saved session that are set by one request, and the bytes of their values. A value
@@ -487,7 +487,7 @@ NOT_OPEN: Final = (
     "the sandbox is not open: use `with Sandbox(…) as s:` (`async with` for an AsyncSandbox), or "
     "call its open() first, and its close() at the end"
 )
-_WAITING: Final = "a cell of this sandbox waits for the callback that wants to run one"
+_WAITS_FOR_CALLBACK: Final = "a cell of this sandbox waits for the callback that wants to run one"
 OVERFULL: Final = (
     "the fork's scratch folder held far more than scratch_max_bytes, or could not be measured, "
     "and was removed: make another fork"
@@ -717,7 +717,7 @@ class AsyncSandbox:
         never end.
         """
         if self._front in ANSWERING.get():
-            raise GuestError(_WAITING)
+            raise GuestError(_WAITS_FOR_CALLBACK)
         async with self._lock:
             yield
 
@@ -879,8 +879,10 @@ class AsyncSandbox:
             raise
         if len(copies) < count:
             snapshots.let_go(*copies)
-            why = snapshots.why_no_copy() or "too little memory, or too few descriptors, are left"
-            raise GuestError(f"the guest could not be copied: {why}")
+            reason = (
+                snapshots.why_no_copy() or "too little memory, or too few descriptors, are left"
+            )
+            raise GuestError(f"the guest could not be copied: {reason}")
         return copies
 
     async def _fork(
@@ -1110,17 +1112,17 @@ class AsyncSandbox:
         together, less the time that ``variables`` took after the cell; a picture that can't be
         scaled down within that time is left out. ``result.displays`` has all pictures unchanged.
         """
-        left = QUERY_TIMEOUT - self._listed
+        seconds_left = QUERY_TIMEOUT - self._listed
         images = list[Image | None]()
         for picture in itertools.islice(pictures(result), MAX_IMAGES):
             if len(picture.data) <= MAX_IMAGE:
                 images.append(picture)
-            elif left > 0:
+            elif seconds_left > 0:
                 async with self._turn():
                     # Measured from here: waiting for other calls is not the guest's time.
                     began = time.monotonic()
-                    images.append(await self._smaller(picture, left))
-                    left -= time.monotonic() - began
+                    images.append(await self._smaller(picture, seconds_left))
+                    seconds_left -= time.monotonic() - began
         return tuple(picture for picture in images if picture is not None)
 
     async def _smaller(self, picture: Image, seconds: float) -> Image | None:
@@ -1227,15 +1229,15 @@ class AsyncSandbox:
         Small values are set in batches, by one request each.
         """
         reasons = [
-            saved.why and (clean_line(saved.why, _LONGEST_NAME) or "the file does not say")
-            for saved in session.variables
+            variable.why and (clean_line(variable.why, _LONGEST_NAME) or "the file does not say")
+            for variable in session.variables
         ]
         batch: dict[int, Value] = {}
         size = 0
-        for number, saved in enumerate(session.variables):
-            if saved.why:
+        for number, variable in enumerate(session.variables):
+            if variable.why:
                 continue
-            if not _can_be_set(saved.name):
+            if not _can_be_set(variable.name):
                 reasons[number] = _UNSETTABLE
                 continue
             if len(batch) >= _MOST_AT_ONCE or size + file.size(number) > _MOST_BYTES_AT_ONCE:
@@ -1249,10 +1251,10 @@ class AsyncSandbox:
                 reasons[number] = str(exc)
         await self._set_loaded(session, batch, reasons)
         variables = list[SavedVariable]()
-        for saved, why in zip(session.variables, reasons, strict=True):
-            name = clean_line(saved.name, _LONGEST_NAME)
-            kind = type_of(saved.type)
-            variables.append(SavedVariable(name, kind, why, saved.cells))
+        for variable, why in zip(session.variables, reasons, strict=True):
+            name = clean_line(variable.name, _LONGEST_NAME)
+            kind = type_of(variable.type)
+            variables.append(SavedVariable(name, kind, why, variable.cells))
         fields = msgspec.structs.asdict(session) | {"variables": tuple(variables)}
         return LoadedSession(**fields)
 
@@ -1265,7 +1267,9 @@ class AsyncSandbox:
         in ``reasons`` is set to the reason if it can't be, else to "".
         """
         names = {number: session.variables[number].name for number in batch}
-        if not batch or not await self._set({names[at]: value for at, value in batch.items()}):
+        if not batch or not await self._set(
+            {names[index]: value for index, value in batch.items()}
+        ):
             return
         for number, value in batch.items():
             reasons[number] = await self._set({names[number]: value})
@@ -1289,12 +1293,12 @@ class AsyncSandbox:
             name = Path(path).name if isinstance(path, str | os.PathLike) else ""
         if not name:
             raise ValueError("the source has no name: give upload() one with name=")
-        most = self.policy.scratch_max_bytes
+        max_bytes = self.policy.scratch_max_bytes
         async with self._turn():
             cells = self._cell_folder()
             place = cells.place(name)
             folder = cells.open(place, to_write=True)
-            put = await in_thread(exchange.put, folder, place, source, most, self._written)
+            put = await in_thread(exchange.put, folder, place, source, max_bytes, self._written)
             self._uploaded[place.path] = put
         return place.path
 
@@ -1466,13 +1470,13 @@ class AsyncSandbox:
         self._closed = True
         if self.parent is not None and self in self.parent.forks:
             self.parent.forks.remove(self)
-        started = self._end(self._front) if self._front is not None else False
+        may_go_on = self._end(self._front) if self._front is not None else False
         if self._tools is not None and not self._tools.ended():
             await in_thread(self._tools.ended, TOOLS_END_TIMEOUT)
         if self._owns_pool:  # which removes the scratch folder, this sandbox's too
             await self.pool.close()
             return
-        if started:
+        if may_go_on:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._guests_ended.wait(), GUESTS_END_TIMEOUT)
         if self._removing is not None:
@@ -1604,7 +1608,7 @@ def variables_of(reply: wire.Variables | None) -> tuple[Variable, ...]:
             variable.name,
             type_of(variable.type),
             variable.shape
-            if len(variable.shape) <= _LONGEST_TYPE and _SHAPE.fullmatch(variable.shape)
+            if len(variable.shape) <= _LONGEST_TYPE and _SHAPE_TEXT.fullmatch(variable.shape)
             else "",
             variable.size,
         )
@@ -1643,12 +1647,12 @@ def _count_forks(sandbox: AsyncSandbox) -> int:
 
 def changes_of(staged: Staged | None, paths: Paths) -> tuple[Change, ...]:
     """Return the staged changes, or those at or beneath ``paths``. Raises ChangesError."""
-    return () if staged is None else tuple(staged.changes(_names(paths)))
+    return () if staged is None else tuple(staged.changes(_path_texts(paths)))
 
 
 def keep_of(staged: Staged | None, paths: Paths, *, overwrite: bool) -> tuple[Change, ...]:
     """Apply staged changes to the project, and return them. Raises ChangesError."""
-    names = _names(paths)
+    names = _path_texts(paths)
     if staged is None and names:
         raise ChangesError("nothing is staged under this policy")
     if staged is None:
@@ -1657,7 +1661,7 @@ def keep_of(staged: Staged | None, paths: Paths, *, overwrite: bool) -> tuple[Ch
     return tuple(entry.change for entry in entries)
 
 
-def _names(paths: Paths) -> tuple[str, ...]:
+def _path_texts(paths: Paths) -> tuple[str, ...]:
     several = (paths,) if isinstance(paths, str | os.PathLike) else paths
     return tuple(os.fspath(path) for path in several)
 

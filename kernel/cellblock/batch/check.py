@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    found: Sequence[files.File], policy: Policy, options: CheckOptions, *, jobs: int = 0
+    files_found: Sequence[files.File], policy: Policy, options: CheckOptions, *, jobs: int = 0
 ) -> CheckReport:
     """Check files in at most ``jobs`` processes, by default one for each processor.
 
@@ -61,7 +61,7 @@ def check(
     problems = list[Problem]()
 
     def readable() -> Iterator[WorkItem]:
-        for file in found:
+        for file in files_found:
             try:
                 content = files.read(file)
             except files.NoFileError as error:
@@ -86,7 +86,7 @@ def check(
         workers.close()
     checked = tuple(
         CheckedFile(file.shown, file.kind, verdicts[file], policy.name, options.policy_file)
-        for file in found
+        for file in files_found
         if file in verdicts
     )
     return CheckReport(policy.name, options.template, checked, tuple(problems))

@@ -550,8 +550,8 @@ class ClusterExecutor:
         for name, content in answer.audit.items():
             if is_log_name(name):
                 self._folder.keep(_AUDIT, name, content)
-        if left := answer.audit_left:
+        if why_left := answer.audit_left:
             name = answer.result.notebook
-            self._message(f"{name}: its audit log stays on its worker: {left}")
+            self._message(f"{name}: its audit log stays on its worker: {why_left}")
         document = answer.document
         return answer.result, None if document is None else Document.from_bytes(document)

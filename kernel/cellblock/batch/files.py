@@ -46,11 +46,11 @@ NOTHING_FOUND: Final = "there is no notebook or script there"
 WRONG_KIND: Final = "neither a notebook (.ipynb) nor a script (.py)"
 LINK: Final = "is a link, and links are not followed: name what it leads to"
 NO_FILE: Final = "is not a regular file"
-_OPEN: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOCTTY | os.O_CLOEXEC
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOCTTY | os.O_CLOEXEC
 #: Folders whose links belong to the system, such as ``/dev/stdout``: these are followed.
-_SYSTEM: Final = ("/dev/", "/proc/")
+_SYSTEM_FOLDERS: Final = ("/dev/", "/proc/")
 
 
 class NoFileError(Exception):
@@ -80,7 +80,7 @@ def find(paths: Sequence[str], exclude: Sequence[str]) -> tuple[list[File], list
     problems = list[Problem]()
     for path in paths:
         problems_before = len(problems)
-        beneath = list(_beneath(Path(path), problems, exclude))
+        beneath = list(_files_beneath(Path(path), problems, exclude))
         if (
             not beneath
             and len(problems) == problems_before
@@ -116,13 +116,13 @@ def read(file: File) -> bytes:
     Raise OSError if it can't be read.
     """
     *folders, name = file.path.relative_to(file.root).parts
-    folder_fd = os.open(file.root, _FOLDER)
+    folder_fd = os.open(file.root, _FOLDER_FLAGS)
     try:
         for folder in folders:
-            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+            below = os.open(folder, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder_fd)
             os.close(folder_fd)
             folder_fd = below
-        descriptor = os.open(name, _OPEN, dir_fd=folder_fd)
+        descriptor = os.open(name, _READ_FLAGS, dir_fd=folder_fd)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NoFileError(LINK) from None
@@ -138,9 +138,9 @@ def read(file: File) -> bytes:
 
 def write_report(path: Path, text: str) -> None:
     """Write the file of a report, with lone surrogates escaped. Raise OSError."""
-    follows = absolute(path).startswith(_SYSTEM)
+    follows = absolute(path).startswith(_SYSTEM_FOLDERS)
     try:
-        descriptor = os.open(path, _WRITE if follows else _WRITE | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, _WRITE_FLAGS if follows else _WRITE_FLAGS | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link, and links are not followed") from None
@@ -149,7 +149,7 @@ def write_report(path: Path, text: str) -> None:
         file.write(text.encode("utf-8", "backslashreplace"))
 
 
-def _beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
+def _files_beneath(path: Path, problems: list[Problem], exclude: Sequence[str]) -> Iterator[File]:
     """Yield the files that a path names, unless they are excluded. Add to ``problems``."""
     if path.is_dir():
         yield from _walk(path, problems, exclude)

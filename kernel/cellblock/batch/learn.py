@@ -66,16 +66,16 @@ if TYPE_CHECKING:
 _ROUNDS: Final = 3
 #: The rules whose ``allows`` may be proposed, if such a line adds one module or one magic. Lines of
 #: other rules repeat text of a cell.
-_LISTED: Final = ("import-not-allowed", "magic-not-allowed", "module-name-not-allowed")
-_ADDED: Final = re.compile(r'add\.(allowed_modules|magics) = \["(@?\w+)"\]', re.ASCII)
-_CONFINED: Final = ("mode", "confined")
-_READS: Final = ("filesystem_read_roots", "{checkout}")
-_STAGES: Final = ("filesystem_staged_roots", "{checkout}")
+_RULES_OF_LISTS: Final = ("import-not-allowed", "magic-not-allowed", "module-name-not-allowed")
+_ADD_LINE: Final = re.compile(r'add\.(allowed_modules|magics) = \["(@?\w+)"\]', re.ASCII)
+_CONFINED_LINE: Final = ("mode", "confined")
+_READ_LINE: Final = ("filesystem_read_roots", "{checkout}")
+_STAGE_LINE: Final = ("filesystem_staged_roots", "{checkout}")
 #: Preset data denies these in the folders that it reads. Safe reads no such folder.
-_DENIES: Final = ("read_deny_paths", "@secrets")
-_STARTS: Final = ("subprocess_execution", True)
+_DENY_LINE: Final = ("read_deny_paths", "@secrets")
+_START_LINE: Final = ("subprocess_execution", True)
 #: Fields that take preset data's value.
-_VALUES: Final = (*OPTIONAL_FIELDS, _STARTS[0])
+_VALUE_FIELDS: Final = (*OPTIONAL_FIELDS, _START_LINE[0])
 _MAX_REASON: Final = 160
 
 
@@ -105,7 +105,7 @@ class Proposal:
         """Return the policy file. Comments at its end say which notebooks passed."""
         text = [f"extends = {json.dumps(self._base)}"]
         # Mode confined checks no source, so it needs no modules and magics.
-        confined = _CONFINED in self._lines
+        confined = _CONFINED_LINE in self._lines
         lines = [
             line
             for line in self._lines
@@ -128,7 +128,7 @@ class Proposal:
         for result in self.failed:
             reason = result.reason.partition("\n")[0]
             text.append(
-                _comment(f"{_place(result.notebook, result.cell)}: {result.status}: {reason}")
+                _comment(f"{_cell_name(result.notebook, result.cell)}: {result.status}: {reason}")
             )
         return "\n".join(text) + "\n"
 
@@ -141,8 +141,8 @@ class Proposal:
         for name, value in lines:
             if (name, value) in self._lines or _lacks(self.policy(), name, value):
                 self._lines.setdefault((name, value), {})[why] = None
-                if (name, value) == _READS:
-                    self._lines.setdefault(_DENIES, {})["as in preset data"] = None
+                if (name, value) == _READ_LINE:
+                    self._lines.setdefault(_DENY_LINE, {})["as in preset data"] = None
         return len(self._lines) > before
 
     def refused(
@@ -160,10 +160,12 @@ class Proposal:
         the folder that cells begin in, doesn't look like it. Return whether any line was added.
         """
         if isinstance(refusal, Denial | Finding):
-            matches = map(_ADDED.fullmatch, refusal.allows if refusal.rule in _LISTED else ())
+            matches = map(
+                _ADD_LINE.fullmatch, refusal.allows if refusal.rule in _RULES_OF_LISTS else ()
+            )
             lines = [(line[1], line[2]) for line in matches if line is not None]
             # A rule that is check's own is about source that Python can't read: no line helps.
-            lines = lines or ([_CONFINED] if refusal.rule in RULES else [])
+            lines = lines or ([_CONFINED_LINE] if refusal.rule in RULES else [])
             return self.ask(
                 f"{cell_name}, line {refusal.line}: {refusal.subject} {refusal.why}", *lines
             )
@@ -177,9 +179,12 @@ class Proposal:
         )
         if refusal.field.startswith("filesystem_") and (in_project or data_allows):
             why = why if in_project else f"{cell_name} uses a file of the project"
-            return self.ask(why, *([_READS] if refusal.field == _READS[0] else [_READS, _STAGES]))
+            return self.ask(
+                why,
+                *([_READ_LINE] if refusal.field == _READ_LINE[0] else [_READ_LINE, _STAGE_LINE]),
+            )
         value = getattr(preset_policy("data"), refusal.field)
-        if refusal.field in _VALUES and getattr(under, refusal.field) != value:
+        if refusal.field in _VALUE_FIELDS and getattr(under, refusal.field) != value:
             return self.ask(why, (refusal.field, value))
         # Only a refusal under preset data counts as wider: under a narrower policy, cells also ask
         # for things that they can do without once they have the rest.
@@ -194,7 +199,7 @@ class Proposal:
         of its own. Return False if the policy has everything that can be guessed.
         """
         why = f"a guess: {cell_name} failed without it, and ran under preset data"
-        for line in (_READS, _CONFINED, _STAGES, _STARTS):
+        for line in (_READ_LINE, _CONFINED_LINE, _STAGE_LINE, _START_LINE):
             if _lacks(under, *line):
                 self.ask(why, line)
                 return True
@@ -221,15 +226,15 @@ def learn(notebooks: Sequence[files.File], base: str) -> Proposal:
     ends = {result.notebook: result.cell for result, _ in observed if result.cell}
     for name, cell, finding in _findings(notebooks, policy):
         if cell <= ends.get(name, cell):
-            proposal.refused(finding, _place(name, cell), policy)
+            proposal.refused(finding, _cell_name(name, cell), policy)
     for result, refusals in observed:
         staged = changes.session(result.staged) if result.staged else None
         if staged is not None:
             if staged.is_written_to():
-                proposal.ask(f"{result.notebook} wrote to the project", _READS, _STAGES)
+                proposal.ask(f"{result.notebook} wrote to the project", _READ_LINE, _STAGE_LINE)
             staged.drop()
         for cell, refusal in refusals:
-            proposal.refused(refusal, _place(result.notebook, cell), preset_policy("data"))
+            proposal.refused(refusal, _cell_name(result.notebook, cell), preset_policy("data"))
     for rounds in range(_ROUNDS + 1):
         policy = proposal.policy()
         proposal.ran = asyncio.run(_run(policy, jobs, RunOptions(changes=DROP)))
@@ -273,9 +278,9 @@ def _improve(proposal: Proposal, observed: Sequence[_Ran], under: Policy) -> boo
         data_got_further = (
             data_result.status is NotebookStatus.passed or result.cell < data_result.cell
         )
-        last_cell = _place(result.notebook, result.cell)
+        last_cell = _cell_name(result.notebook, result.cell)
         for cell, refusal in refusals:
-            cell_name = _place(result.notebook, cell)
+            cell_name = _cell_name(result.notebook, cell)
             is_last = cell == result.cell
             if data_got_further or not is_last:
                 improved |= proposal.refused(refusal, cell_name, under, data_allows=is_last)
@@ -294,7 +299,7 @@ def _lacks(policy: Policy, name: str, value: Any) -> bool:
     return value not in has if isinstance(has, tuple) else bool(value != has)
 
 
-def _place(notebook: str, cell: int) -> str:
+def _cell_name(notebook: str, cell: int) -> str:
     return f"{notebook}, cell {cell}" if cell else notebook
 
 

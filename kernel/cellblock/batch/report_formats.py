@@ -160,8 +160,8 @@ def _text_blocks(file: CheckedFile) -> Iterator[str]:
     for placed, remedy, rewrite in rows:
         finding = placed.finding
         cell = f"cell {placed.cell}:" if placed.cell else ""
-        place = f"{visible(file.path)}:{cell}{finding.line}:{finding.column + 1}"
-        lines = [f"{place}: {visible(finding.rule)}"]
+        location = f"{visible(file.path)}:{cell}{finding.line}:{finding.column + 1}"
+        lines = [f"{location}: {visible(finding.rule)}"]
         if finding.excerpt.strip():
             lines += drawn_source(finding, COLUMNS)
         else:
@@ -200,8 +200,12 @@ def _json_report(report: CheckReport) -> str:
                 for placed in file.verdict.findings
             ],
             "allow": [
-                {"file": encodable(name), "how": encodable(plain(one.how)), "lines": one.block}
-                for name, one in _allowing(report).items()
+                {
+                    "file": encodable(name),
+                    "how": encodable(plain(allows.how)),
+                    "lines": allows.block,
+                }
+                for name, allows in _allowing(report).items()
             ],
             "left_out": {
                 encodable(file.path): file.verdict.left_out
@@ -209,8 +213,8 @@ def _json_report(report: CheckReport) -> str:
                 if file.verdict.left_out
             },
             "problems": [
-                {"path": encodable(one.path), "message": encodable(one.message)}
-                for one in report.problems
+                {"path": encodable(problem.path), "message": encodable(problem.message)}
+                for problem in report.problems
             ],
         }
     )
@@ -347,8 +351,8 @@ def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
         finding = placed.finding
         fingerprint = _digest(finding.rule, finding.subject, finding.excerpt)
         fingerprints[fingerprint] += 1
-        first, *more = _to_do(file, finding) or [""]
-        text = f"{_reason(placed)}. {first}".rstrip()
+        first_step, *further_steps = _to_do(file, finding) or [""]
+        text = f"{_reason(placed)}. {first_step}".rstrip()
         region: dict[str, Any] = {"startLine": max(1, placed.file_line)}
         if not placed.cell:
             region |= {"startColumn": finding.column + 1, "endColumn": finding.end_column + 1}
@@ -362,7 +366,7 @@ def _sarif_results(file: CheckedFile) -> Iterator[dict[str, Any]]:
             "ruleId": finding.rule,
             "ruleIndex": _RULE_INDEX[finding.rule],
             "level": "error",
-            "message": _sarif_message(text, *more),
+            "message": _sarif_message(text, *further_steps),
             "locations": [location],
             # Equal findings are told apart by their order, not by the line, which may change.
             "partialFingerprints": {

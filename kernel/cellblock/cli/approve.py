@@ -94,13 +94,13 @@ def approve(
 def templates(*, policy: KernelPolicyOption = "safe") -> None:
     """List the templates of a policy, checked as cells are. Exit status 1 when one is refused."""
     loaded_policy = load_policy(policy)
-    refused = False
+    any_refused = False
     for name, template in sorted(admission.load(loaded_policy.templates.folders).items()):
         findings = analyse(template.source, loaded_policy.rules())
-        refused = refused or bool(findings)
+        any_refused = any_refused or bool(findings)
         about = f"refused, {summary(findings)}" if findings else template.doc
         say(f"{name}: {about}")
-    raise typer.Exit(code=int(refused))
+    raise typer.Exit(code=int(any_refused))
 
 
 # --- approving --------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _show(reviewed: Review, policy: Policy, manifest: ManifestFile) -> None:
     """Print what approving a notebook would change: its new cells, whole."""
     counts = f"{len(reviewed.new)} new, {reviewed.kept} approved already, {reviewed.gone} gone"
     head = f"{reviewed.notebook}, for policy {policy.name} in {manifest.scope}: {counts}"
-    say(*_unbroken(head, ""))
+    say(*_whole_lines(head, ""))
     if reviewed.why_unusable:
         lost = f"what was approved before can't be used: {reviewed.why_unusable}"
         complain(lost)
@@ -146,16 +146,16 @@ def _show_cell(cell: NewCell, policy: Policy) -> None:
 def _lines(cell: NewCell, policy: Policy) -> Iterator[str]:
     """Yield the lines of a cell, each with notes on what a reader could overlook in it."""
     for line in cell.source.split("\n"):
-        yield from _unbroken(line.rstrip(" "), "  │ ")
+        yield from _whole_lines(line.rstrip(" "), "  │ ")
         for note in exactly(line):
-            yield from _unbroken(note, _NOTE)
+            yield from _whole_lines(note, _NOTE)
     for word in cell.letters:
-        yield from _unbroken(f"not ASCII: {exact(word) if reorders(word) else word}", _NOTE)
+        yield from _whole_lines(f"not ASCII: {exact(word) if reorders(word) else word}", _NOTE)
     if cell.too_long:
-        yield from _unbroken(f"too long, no kernel runs it: {cell.too_long}", _NOTE)
+        yield from _whole_lines(f"too long, no kernel runs it: {cell.too_long}", _NOTE)
     if cell.findings:
-        refused = f"policy {policy.name} refuses it even if approved: {summary(cell.findings)}"
-        yield from _unbroken(refused, _NOTE)
+        refusal = f"policy {policy.name} refuses it even if approved: {summary(cell.findings)}"
+        yield from _whole_lines(refusal, _NOTE)
 
 
 _NOTE: Final = "  ! "
@@ -163,7 +163,7 @@ _NOTE: Final = "  ! "
 _GOING_ON: Final = "  ┆ "
 
 
-def _unbroken(text: str, start: str) -> list[str]:
+def _whole_lines(text: str, start: str) -> list[str]:
     """Return a text in lines that the terminal need not break."""
     lines = broken(visible(text), start, _GOING_ON, columns=get_terminal_size().columns)
     return [line.rstrip(" ") for line in lines]
@@ -201,7 +201,9 @@ def _list_all(store: Store, *, as_json: bool = False) -> None:
         for record in manifest.records:
             row = {name: getattr(record, name) for name in ("id", "kind", "subject", "digest")}
             rows.append(
-                row | common | {"who": record.who, "when": record.when, "what": _what(record)}
+                row
+                | common
+                | {"who": record.who, "when": record.when, "what": _record_text(record)}
             )
     if as_json:
         print_json(rows)
@@ -216,7 +218,7 @@ def _list_all(store: Store, *, as_json: bool = False) -> None:
         say(_NOTHING)
 
 
-def _what(record: Record) -> str:
+def _record_text(record: Record) -> str:
     if record.kind == "notebook":
         return f"{len(record.cells)} cells of {record.subject}"
     return f"{_WHAT[record.kind]} {record.subject}"
@@ -273,7 +275,7 @@ def revoke_approvals(
     for error in unusable:
         complain(f"approvals that do not count: {error}")
     for record in revoked:
-        say(f"Took back {record.id}: {_what(record)}")
+        say(f"Took back {record.id}: {_record_text(record)}")
     missing_ids = (chosen_ids or frozenset()) - {record.id for record in revoked}
     for number in sorted(missing_ids):
         complain(f"no approval has the id {number}")

@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 
 app: Final = group("audit")
 
-_WHAT: Final = "A session's id, or how it begins; `last`; or a log's file."
+_SESSION_HELP: Final = "A session's id, or how it begins; `last`; or a log's file."
 Folder = Annotated[
     Path | None, typer.Option("--folder", help="The folder of the logs. Default: the cache folder.")
 ]
-One = Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)]
-Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_WHAT)]
+One = Annotated[str, typer.Argument(metavar="SESSION", help=_SESSION_HELP)]
+Some = Annotated[list[str] | None, typer.Argument(metavar="SESSION...", help=_SESSION_HELP)]
 
 #: Characters of a time up to its minutes.
 _MINUTES: Final = 16
 #: Kinds of records that are shown in red.
-_LOUD: Final = frozenset({"crash", "failure", "gap", "kill", "lost"})
+_LOUD_KINDS: Final = frozenset({"crash", "failure", "gap", "kill", "lost"})
 
 
 @app.command()
 def show(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help=_WHAT)] = "",
+    session: Annotated[str, typer.Argument(metavar="SESSION", help=_SESSION_HELP)] = "",
     *,
     folder: Folder = None,
 ) -> None:
@@ -58,7 +58,7 @@ def show(
     """
     failed: list[AuditError] = []
     if session:
-        table = _records(_found(folder, session), failed)
+        table = _records(_session_named(folder, session), failed)
     else:
         table = _sessions(_folder(folder), failed)
     say_rich(table)
@@ -82,7 +82,7 @@ def verify(
     Without SESSION, all logs in the folder are verified. A log without a closing record has an open
     end: its host was killed, or the log was cut there, which only a --head kept earlier shows.
     """
-    session_logs = [_found(folder, session) for session in sessions or ()] or log.sessions(
+    session_logs = [_session_named(folder, session) for session in sessions or ()] or log.sessions(
         _folder(folder)
     )
     if head and len(session_logs) != 1:
@@ -91,7 +91,7 @@ def verify(
     for session_log in session_logs:
         verdict = look(session_log, head=head)
         states[verdict.state if verdict.sound else "wrong"] += 1
-        _tell(verdict)
+        _print_verdict(verdict)
     if not session_logs:
         say(f"no session in {_folder(folder)}")
     elif len(session_logs) > 1:
@@ -118,7 +118,7 @@ def export(
 
     The log is verified first. If it is not whole, stderr says so, and the exit status is 1.
     """
-    session_log = _found(folder, session)
+    session_log = _session_named(folder, session)
     verdict = look(session_log)
     if head:
         say(f"{verdict.session} {verdict.seq} {verdict.head}")
@@ -134,7 +134,7 @@ def _folder(named_folder: Path | None) -> Path:
     return named_folder or Path(cache_folder(), "audit")
 
 
-def _found(folder: Path | None, name: str) -> Session:
+def _session_named(folder: Path | None, name: str) -> Session:
     """Return the session that a user names by its id, by the beginning of that, or by a file."""
     if "/" in name or name.endswith(".jsonl"):
         return log.of_file(Path(name))
@@ -163,7 +163,7 @@ def _entries(session: Session, failed: list[AuditError]) -> Iterator[Entry]:
 # --- printed lines and tables -----------------------------------------------------------------
 
 
-def _tell(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     ends = {
         "ended": "whole",
         "running": "whole so far, and being written",
@@ -200,20 +200,20 @@ def _sessions(folder: Path, failed: list[AuditError]) -> Table:
 
 def _summary(session: Session, failed: list[AuditError]) -> tuple[str, ...]:
     """Return the row of a session in the table."""
-    first: dict[str, Any] = {}
+    first_record: dict[str, Any] = {}
     cells = denied = stopped = 0
     kind = ""
     errors_before = len(failed)
     for entry in _entries(session, failed):
         kind = entry.kind
         record = entry.record
-        first = first or record
+        first_record = first_record or record
         cells += kind == "cell"
         denied += kind == "cell" and record.get("decision") != "allowed"
         stopped += kind == "outcome" and record.get("status") == "stopped"
     end = "running" if session.running() else "ended" if kind == "session-end" else "open"
     end = "unreadable" if len(failed) > errors_before else end
-    start_time, policy = (escape(_clean(first.get(key, ""))) for key in ("time", "policy"))
+    start_time, policy = (escape(_clean(first_record.get(key, ""))) for key in ("time", "policy"))
     start_time = start_time[:_MINUTES].replace("T", " ")
     return session.id, start_time, policy, str(cells), str(denied), str(stopped), end
 
@@ -229,7 +229,7 @@ def _records(session: Session, failed: list[AuditError]) -> Table:
 
 
 def _style(entry: Entry) -> str:
-    if entry.kind in _LOUD or entry.record.get("status") == "stopped":
+    if entry.kind in _LOUD_KINDS or entry.record.get("status") == "stopped":
         return "red"
     decision = entry.record.get("decision", "allowed")
     return "yellow" if decision != "allowed" or entry.kind == "withheld" else ""

@@ -57,13 +57,13 @@ def list_() -> None:
 def diff(session: Session, paths: Paths = None) -> None:
     """Show the changes of a session as a unified diff."""
     staged = _session(session)
-    chosen = staged.chosen(paths or (), overwrite=True)
-    digests = changes.finish(keeping.digests(staged, chosen))
-    for change in chosen:
+    chosen_changes = staged.chosen(paths or (), overwrite=True)
+    digests = changes.finish(keeping.digests(staged, chosen_changes))
+    for change in chosen_changes:
         diff = staged.diff(change, digests.get(change.name, ""), most=None)
         say(*diff.text.split("\n"))
-    if chosen and staged.runs():
-        exactly = ["--as", keeping.token(chosen, digests)]
+    if chosen_changes and staged.runs():
+        exactly = ["--as", keeping.token(chosen_changes, digests)]
         command = shlex.join(["cellblock", "changes", "keep", session, *(paths or ()), *exactly])
         say(f"Its cells may go on. To keep exactly this: {command}")
 

@@ -98,10 +98,10 @@ def install(
     options: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
     options |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
     installed, folder = specs.install(policy, display_name=display_name, **options)
-    say(f"Installed kernel {installed} in {folder}{_for_whom(below)}")
+    say(f"Installed kernel {installed} in {folder}{_audience(below)}")
     first_spec = specs.find(installed)
     if first_spec is not None and Path(first_spec.resource_dir) != folder:
-        say(f"Jupyter finds another {installed} first: {_named(first_spec)}")
+        say(f"Jupyter finds another {installed} first: {_name_and_folder(first_spec)}")
     loaded_policy = load_policy(policy)
     try:
         say_rich(
@@ -118,10 +118,10 @@ def uninstall(name: str) -> None:
     """Remove a kernel that `cellblock install` installed."""
     say(f"Removed {specs.uninstall(name)}")
     if (restored := specs.find(name)) is not None:
-        say(f"{name} is {_named(restored)} again")
+        say(f"{name} is {_name_and_folder(restored)} again")
 
 
-def _named(spec: KernelSpec) -> str:
+def _name_and_folder(spec: KernelSpec) -> str:
     return f"{spec.display_name} in {spec.resource_dir}"
 
 
@@ -185,7 +185,7 @@ def doctor(
     raise typer.Exit(code=int(failed))
 
 
-def _for_whom(below: Path | None) -> str:
+def _audience(below: Path | None) -> str:
     """Return who finds a kernel that was installed below a prefix, None for the user's own."""
     if below is None:
         return ", for this user in every environment (--sys-prefix: for this one alone)"

@@ -96,11 +96,11 @@ def _say_differences(before: Policy, after: Policy, different: list[Difference])
     names = before.name if before.name == after.name else f"{before.name} → {after.name}"
     table = Table(Column("field", no_wrap=True), names, Column("cells", no_wrap=True))
     for difference in different:
-        table.add_row(difference.field, _change(difference), _CELLS[difference.cells])
+        table.add_row(difference.field, _change(difference), _DIRECTION_WORDS[difference.cells])
     say_rich(table)
 
 
-_CELLS: Final[dict[Direction, str]] = {
+_DIRECTION_WORDS: Final[dict[Direction, str]] = {
     "more": "may do more",
     "less": "may do less",
     "other": "may do other things",
@@ -112,11 +112,11 @@ def _change(difference: Difference) -> str:
     old = difference.old
     new = difference.new
     if not (isinstance(old, tuple) and isinstance(new, tuple)):
-        return f"{_shown(old, difference.field)} → {_shown(new, difference.field)}"
+        return f"{_value_text(old, difference.field)} → {_value_text(new, difference.field)}"
     added = tuple(entry for entry in new if entry not in old)
     left_out = tuple(entry for entry in old if entry not in new)
     signs = (("+", added), ("-", left_out))
-    return "\n".join(f"{sign} {_shown(entries)}" for sign, entries in signs if entries)
+    return "\n".join(f"{sign} {_value_text(entries)}" for sign, entries in signs if entries)
 
 
 def _condition(policy: Policy) -> str:
@@ -129,15 +129,15 @@ def _condition(policy: Policy) -> str:
 def _policy_table(policy: Policy) -> Table:
     table = Table("field", "value", title=f"policy {policy.name}", title_justify="left")
     for field, value in flat_fields(policy.as_dict()).items():
-        table.add_row(field, _shown(value, field))
+        table.add_row(field, _value_text(value, field))
     return table
 
 
-def _shown(value: object, field: str = "") -> str:
+def _value_text(value: object, field: str = "") -> str:
     """Return a field's value in words, a size with its unit."""
     if isinstance(value, dict):
         granted = {key: own for key, own in value.items() if own not in (None, (), "")}
-        return ", ".join(f"{escape(key)} {_shown(own, key)}" for key, own in granted.items())
+        return ", ".join(f"{escape(key)} {_value_text(own, key)}" for key, own in granted.items())
     if isinstance(value, tuple):
         return escape(", ".join(value)) or "[dim]nothing[/]"
     if isinstance(value, int) and not isinstance(value, bool) and is_size(field.rpartition(".")[2]):

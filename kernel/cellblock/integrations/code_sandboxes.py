@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 #: Lines of a cell that are messages of their own: a message takes 600 bytes even for an empty line.
 MAX_LINES: Final = 100_000
-_ENDS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-_LINE: Final = re.compile(rf"[^{_ENDS}]*(?:\r\n|[{_ENDS}])|[^{_ENDS}]+")
+_LINE_ENDS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_LINE: Final = re.compile(rf"[^{_LINE_ENDS}]*(?:\r\n|[{_LINE_ENDS}])|[^{_LINE_ENDS}]+")
 
 
 class CellblockSandbox(Provider):  # type: ignore[misc]  # untyped

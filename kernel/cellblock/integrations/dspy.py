@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 #: Types that can be sent as they are, and may be keys of a dict.
 _SCALARS: Final = (str, int, float, bool, type(None))
 #: The bound of integers that can be sent; larger ones are written into a cell as literals.
-_MOST: Final = 2**63
+_INTEGER_LIMIT: Final = 2**63
 
 
 class SandboxInterpreter(AgentSandbox):
@@ -134,7 +134,7 @@ def _inputs(variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     settable = dict[str, Any]()
     lines = list[str]()
     for name, value in variables.items():
-        data = value if arrays.crosses(type(value)) else _data(name, value)
+        data = value if arrays.crosses(type(value)) else _as_data(name, value)
         if not _can_be_set(data):
             lines.append(f"{name} = {_literal(data)}")
         elif name.startswith("_"):
@@ -146,7 +146,7 @@ def _inputs(variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return settable, lines
 
 
-def _data(name: str, value: Any) -> Any:
+def _as_data(name: str, value: Any) -> Any:
     """Return a value as data, like DSPy's own interpreter. Raises CodeInterpreterError.
 
     ``name`` is the input's name, for the error.
@@ -154,21 +154,21 @@ def _data(name: str, value: Any) -> Any:
     if isinstance(value, _SCALARS):
         return values.plain(value)  # a value of a subclass becomes one of its base type
     if isinstance(value, dict):
-        keys = [_data(name, key) for key in value]
+        keys = [_as_data(name, key) for key in value]
         if not all(isinstance(key, _SCALARS) for key in keys):
             raise CodeInterpreterError(f"{name}: a key of a dict is neither a text nor a number")
-        return dict(zip(keys, [_data(name, item) for item in value.values()], strict=True))
+        return dict(zip(keys, [_as_data(name, item) for item in value.values()], strict=True))
     if isinstance(value, list | tuple):
-        return [_data(name, item) for item in value]
+        return [_as_data(name, item) for item in value]
     if isinstance(value, set | frozenset):
-        items = [_data(name, item) for item in value]
+        items = [_as_data(name, item) for item in value]
         with contextlib.suppress(TypeError):
             items.sort()
         return items
     if isinstance(value, pydantic.BaseModel):
-        return _data(name, value.model_dump(mode="json"))
+        return _as_data(name, value.model_dump(mode="json"))
     try:
-        return _data(name, to_jsonable_python(value))
+        return _as_data(name, to_jsonable_python(value))
     except PydanticSerializationError:
         kind = type(value).__name__
         raise CodeInterpreterError(f"{name}: {kind} can't be passed as data") from None
@@ -179,7 +179,7 @@ def _can_be_set(data: Any) -> bool:
         return all(isinstance(key, str) and _can_be_set(value) for key, value in data.items())
     if isinstance(data, list):
         return all(map(_can_be_set, data))
-    return not isinstance(data, int) or -_MOST <= data < _MOST
+    return not isinstance(data, int) or -_INTEGER_LIMIT <= data < _INTEGER_LIMIT
 
 
 def _literal(data: Any) -> str:

@@ -396,7 +396,7 @@ class Channels:
         #: Whether anybody has subscribed to iopub.
         self.has_greeted = False
 
-    def _arrived(self, name: str) -> Iterator[list[bytes]]:
+    def _arrived_frames(self, name: str) -> Iterator[list[bytes]]:
         """Yield the frames of messages that have arrived, at most ``_AT_ONCE`` of a flood."""
         with contextlib.suppress(zmq.Again):
             for _ in range(_AT_ONCE):
@@ -405,14 +405,14 @@ class Channels:
     def receive(self, name: str) -> list[Message]:
         """Return the messages that have arrived. Frames that are no valid message are dropped."""
         messages: list[Message] = []
-        for frames in self._arrived(name):
+        for frames in self._arrived_frames(name):
             with contextlib.suppress(MessageError):
                 messages.append(self._codec.parse(frames))
         return messages
 
     def beat(self) -> None:
         """Send heartbeats back."""
-        for frames in self._arrived("hb"):
+        for frames in self._arrived_frames("hb"):
             self._sockets["hb"].send_multipart(frames)
 
     def greet(self) -> None:
@@ -421,7 +421,7 @@ class Channels:
         Anybody who reaches the port may subscribe, and all front ends receive the greeting, so the
         topic in it is bounded.
         """
-        for event, *_ in self._arrived("iopub"):
+        for event, *_ in self._arrived_frames("iopub"):
             if event[:1] == b"\x01" and len(event) <= _LONGEST_TOPIC:
                 topic = event[1:]
                 content = {"subscription": topic.decode("utf-8", "replace")}

@@ -133,16 +133,16 @@ def read(words: list[str]) -> IPKernelOptions:
         if match is None or (match[1] in _APPLICATION and match[2] not in _COSMETIC) or difficult:
             difficult.append(word)
         else:
-            _add(sections.setdefault(match[1], {}), match[2], match[3])
+            _add_value(sections.setdefault(match[1], {}), match[2], match[3])
     if difficult:
-        for name, section in _parsed(difficult).items():
+        for name, section in _parse_sections(difficult).items():
             sections.setdefault(name, {}).update(section)
     for name, section in sections.items():
-        _sort(options, name, section)
+        _sort_traits(options, name, section)
     return options
 
 
-def _add(section: dict[str, Any], trait: str, value: str) -> None:
+def _add_value(section: dict[str, Any], trait: str, value: str) -> None:
     """Add a trait's value. If the trait is given several times, its values become a list."""
     if trait not in section:
         section[trait] = value
@@ -152,7 +152,7 @@ def _add(section: dict[str, Any], trait: str, value: str) -> None:
         section[trait] = [section[trait], value]
 
 
-def _parsed(words: list[str]) -> Sections:
+def _parse_sections(words: list[str]) -> Sections:
     """Parse ``words`` with traitlets' parser and ipykernel's aliases and flags.
 
     Values of the application's traits have their types; others are text, as they were given.
@@ -175,7 +175,9 @@ def _parsed(words: list[str]) -> Sections:
             config: dict[str, Any] = dict(loader.load_config())
     except (SystemExit, ArgumentError, TraitError) as error:
         problem = str(error) if not isinstance(error, SystemExit) else ""
-        raise OptionsError(problem or _unknown(words, (*kernel_aliases, *kernel_flags))) from None
+        raise OptionsError(
+            problem or _refused_word(words, (*kernel_aliases, *kernel_flags))
+        ) from None
     if loader.extra_args:
         raise OptionsError(f"unknown argument {loader.extra_args[0]!r}")
     sections: Sections = {"IPKernelApp": {}}
@@ -198,7 +200,7 @@ def _parsed(words: list[str]) -> Sections:
     return sections
 
 
-def _unknown(words: list[str], names: tuple[str, ...]) -> str:
+def _refused_word(words: list[str], names: tuple[str, ...]) -> str:
     """Return which of ``words`` the parser refused, as a text for the error."""
     for word in words:
         name = word.partition("=")[0].lstrip("-")
@@ -207,7 +209,7 @@ def _unknown(words: list[str], names: tuple[str, ...]) -> str:
     return f"arguments that need a value, or take none: {' '.join(words)}"
 
 
-def _sort(options: IPKernelOptions, name: str, section: dict[str, Any]) -> None:
+def _sort_traits(options: IPKernelOptions, name: str, section: dict[str, Any]) -> None:
     """Sort the traits of one class into the options."""
     if name in _APPLICATION:
         _sort_application(options, section)

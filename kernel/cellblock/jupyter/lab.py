@@ -76,11 +76,11 @@ if TYPE_CHECKING:
 MOST_COMMS: Final = 8
 _LONGEST_ID: Final = 200
 #: Seconds for which events are gathered.
-_GATHER: Final = 0.05
+_GATHER_SECONDS: Final = 0.05
 #: Seconds between two updates of views, which take longer to make.
 _GATHER_VIEWS: Final = 0.25
 #: Seconds until the next attempt if front ends are far behind.
-_BEHIND: Final = 1.0
+_BEHIND_SECONDS: Final = 1.0
 #: Cells that a new comm is told of.
 _MOST_CELLS: Final = 50
 #: Records of the audit log that are told.
@@ -91,15 +91,15 @@ MOST_CALLS: Final = 10
 #: Characters of a cell that is checked while it is typed.
 MOST_CHECKED: Final = 20_000
 #: The next check waits so many times as long as the last one took.
-_REST: Final = 9
+_REST_FACTOR: Final = 9
 #: Seconds that it waits at most.
 _LONGEST_REST: Final = 1.0
 #: The views, in the order in which they are told.
 _VIEWS: Final = ("state", "ports", "checkpoints", "changes", "audit")
 #: What a front end may ask to be told again.
-_AGAIN: Final = (*_VIEWS, "cells", "question")
+_REFRESHABLE: Final = (*_VIEWS, "cells", "question")
 #: Seconds between two looks at the ports. A server may begin to listen after its cell has ended.
-_PORTS: Final = 1.0
+_PORTS_SECONDS: Final = 1.0
 
 
 class LabKernel(Protocol):
@@ -210,7 +210,7 @@ class Lab:
                 request = read_request(data)
             except msgspec.ValidationError as error:
                 number = request_id[:100] if isinstance(request_id, str) else ""
-                self._done(comm, number, f"this is not a request: {error}")
+                self._tell_done(comm, number, f"this is not a request: {error}")
                 return False
             if isinstance(request, CellRequest):
                 return self._run(comm, request, message, done)
@@ -261,31 +261,33 @@ class Lab:
             case Diff(path=path):
                 self._try(comm, request, lambda: self._tell_diff(comm, request.id, path))
             case Keep(paths=paths, digest=digest):
-                self._changes.keep(paths, digest, partial(self._done, comm, request.id))
+                self._changes.keep(paths, digest, partial(self._tell_done, comm, request.id))
             case Drop(paths=paths):
-                self._try(comm, request, lambda: self._dropped(comm, request.id, paths))
+                self._try(comm, request, lambda: self._drop(comm, request.id, paths))
 
     def _try(self, comm: LabComm, request: Request, action: Callable[[], None]) -> None:
         """Call ``action``; if it fails, say why."""
         try:
             action()
         except (CellblockError, OSError) as error:
-            self._done(comm, request.id, str(error))
+            self._tell_done(comm, request.id, str(error))
 
     def _tell_diff(self, comm: LabComm, number: str, path: str) -> None:
         text = self._changes.diff(path)
         self._tell(comm, "diff", {"id": number, "path": path, "text": text})
 
-    def _dropped(self, comm: LabComm, number: str, paths: list[str]) -> None:
-        self._done(comm, number, message=self._changes.drop(paths))
+    def _drop(self, comm: LabComm, number: str, paths: list[str]) -> None:
+        self._tell_done(comm, number, message=self._changes.drop(paths))
 
     def _refresh(self, comm: LabComm, request: Refresh, views: frozenset[str]) -> None:
         """Tell again what is asked for, then that the request is done.
 
         For "changes" a new list is made first.
         """
-        if unknown := sorted(views.difference(_AGAIN)):
-            self._done(comm, request.id, f"there is no {unknown[0]}: there are {', '.join(_AGAIN)}")
+        if unknown := sorted(views.difference(_REFRESHABLE)):
+            self._tell_done(
+                comm, request.id, f"there is no {unknown[0]}: there are {', '.join(_REFRESHABLE)}"
+            )
             return
         if "cells" in views:
             self._tell_cells(comm)
@@ -299,7 +301,7 @@ class Lab:
             self._refreshes.append((comm, request.id))
             self._changes.look(soon=True)
         else:
-            self._done(comm, request.id)
+            self._tell_done(comm, request.id)
 
     def _on_changes(self) -> None:
         """Tell the new list of staged changes, at once if a request waits for it."""
@@ -309,9 +311,9 @@ class Lab:
         if waiting:
             self._tell_views()
         for comm, number in waiting:
-            self._done(comm, number)
+            self._tell_done(comm, number)
 
-    def _done(self, comm: LabComm, number: str, problem: str = "", message: str = "") -> None:
+    def _tell_done(self, comm: LabComm, number: str, problem: str = "", message: str = "") -> None:
         """Tell that a request is done, or why it failed (``problem``)."""
         fields = {"id": number, "ok": not problem, "message": visible(problem or message)}
         self._tell(comm, "done", fields)
@@ -330,7 +332,7 @@ class Lab:
         self._due.update(kinds)
         if self._comms and not self._flushes:
             self._flushes = True
-            self._reactor.call_later(_GATHER, self._flush_soon)
+            self._reactor.call_later(_GATHER_SECONDS, self._flush_soon)
 
     def _mark_all_due(self) -> None:
         self._mark_due("state", "ports", "checkpoints", "audit")
@@ -343,7 +345,7 @@ class Lab:
         self._flushes = False
         wait = self._next_views - time.monotonic()
         if self._kernel.channels.iopub.over(HIGH):
-            wait = _BEHIND  # front ends that do not read get no more
+            wait = _BEHIND_SECONDS  # front ends that do not read get no more
         else:
             self._tell_events()
             if wait <= 0:
@@ -488,7 +490,7 @@ class Lab:
             problem = "this is not one of its answers"
         else:
             self._kernel.choose(answer.choice)
-        self._done(comm, answer.id, problem)
+        self._tell_done(comm, answer.id, problem)
 
     # --- going back ---------------------------------------------------------------------------
 
@@ -501,7 +503,7 @@ class Lab:
         """
         kernel = self._kernel
         if kernel.session is None:
-            self._done(comm, cell_request.id, "nothing runs yet")
+            self._tell_done(comm, cell_request.id, "nothing runs yet")
             return False
         count = kernel.execution_count
         outputs = kernel.outputs
@@ -509,7 +511,7 @@ class Lab:
 
         def ended(outcome: Outcome) -> None:
             outputs.end()
-            self._done(comm, cell_request.id, failure(outcome))
+            self._tell_done(comm, cell_request.id, failure(outcome))
             self._mark_all_due()
             done()
 
@@ -552,7 +554,7 @@ class Lab:
             self._mark_due("ports")
             self._look_at_ports()
 
-        self._reactor.call_later(_PORTS, look)
+        self._reactor.call_later(_PORTS_SECONDS, look)
 
     # --- the audit log ------------------------------------------------------------------------
 
@@ -579,12 +581,12 @@ class Lab:
             "backend": views.backend,
             "verified": not reason,
             "unverified_because": visible(reason) or None,
-            "enforced": self._in_force(),
+            "enforced": self._fields_in_force(),
             "gaps": [*map(gap_json, views.gaps)],
             "budgets": list(budget_rows(views)),
         }
 
-    def _in_force(self) -> list[dict[str, str]]:
+    def _fields_in_force(self) -> list[dict[str, str]]:
         """Return the fields of the policy that hold, and how, made anew only if these changed."""
         views = self._kernel.views
         policy = views.in_force
@@ -607,10 +609,10 @@ class Lab:
         """Check a cell soon. It replaces a check of the same comm that still waits."""
         if len(check.code) > MOST_CHECKED:
             problem = f"cells of up to {MOST_CHECKED:,} characters are checked while they are typed"
-            self._done(comm, check.id, problem)
+            self._tell_done(comm, check.id, problem)
             return
         if comm.check is not None:
-            self._done(comm, comm.check.id, "overtaken")
+            self._tell_done(comm, comm.check.id, "overtaken")
         comm.check = check
         if not self._checks:
             self._checks = True
@@ -626,8 +628,8 @@ class Lab:
             began = time.monotonic()
             if check is not None:
                 self._tell_findings(comm, check)
-            now = time.monotonic()
-            self._next_check = now + min(_REST * (now - began), _LONGEST_REST)
+            finish = time.monotonic()
+            self._next_check = finish + min(_REST_FACTOR * (finish - began), _LONGEST_REST)
         if waiting[1:]:
             self._checks = True
             self._reactor.call_later(self._next_check - time.monotonic(), self._check)
@@ -636,12 +638,12 @@ class Lab:
         """Tell the findings of a check, or why there are none to tell."""
         session = self._kernel.session
         if session is None:
-            self._done(comm, check.id, "nothing runs yet")
+            self._tell_done(comm, check.id, "nothing runs yet")
             return
         try:
             findings = session.check(check.code)
         except CellblockError as error:
-            self._done(comm, check.id, str(error))
+            self._tell_done(comm, check.id, str(error))
             return
         fields = {"id": check.id, "findings": finding_words(findings, check.code)}
         self._tell(comm, "findings", fields)

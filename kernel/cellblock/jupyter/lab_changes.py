@@ -42,15 +42,15 @@ _MOST_DIFF: Final = 200_000
 #: Seconds of one step of copying.
 _STEP: Final = 0.005
 #: Seconds until the next attempt if another list is being made.
-_AGAIN: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 #: The next list waits so many times as long as the last one took.
-_REST: Final = 20
+_REST_FACTOR: Final = 20
 #: Seconds that it waits at least.
-_LEAST: Final = 0.25
+_LEAST_SECONDS: Final = 0.25
 #: The name of who kept a file, in the audit log.
 BY: Final = "the panel"
 _UNREAD: Final = "it is too large to be kept here, or changes just now: use %changes keep"
-_YOURS: Final = "yours was changed meanwhile: use %changes keep"
+_YOURS_CHANGED: Final = "yours was changed meanwhile: use %changes keep"
 
 
 class Listing(Struct, frozen=True):
@@ -73,7 +73,7 @@ class Listing(Struct, frozen=True):
         if change.why_not:
             return f"not kept: {change.why_not}"
         if change.yours_since is not None:
-            return _YOURS
+            return _YOURS_CHANGED
         return "" if change.kind == "deleted" or change.name in self.digests else _UNREAD
 
 
@@ -132,22 +132,22 @@ class StagedChanges:
             return
         self._waits = False
         if self._read is not None:
-            self._next = time.monotonic() + _AGAIN
+            self._next = time.monotonic() + _RETRY_SECONDS
             self.look()
             return
         views = self._views
-        self._next = time.monotonic() + _LEAST
+        self._next = time.monotonic() + _LEAST_SECONDS
         staged = views.listable()
         if staged is None:
-            self._made(Listing(None, {}, {}))
+            self._take_listing(Listing(None, {}, {}))
             return
 
         def made(outcome: Future[Listing]) -> None:
             self._read = None
             try:
-                self._made(outcome.result())
+                self._take_listing(outcome.result())
             except (ChangesError, OSError) as error:
-                self._made(Listing(staged, {}, {}, problem=str(error)))
+                self._take_listing(Listing(staged, {}, {}, problem=str(error)))
 
         read_all = partial(self._read_all, staged)
         self._read = threads.begin(self._reactor, read_all, made)
@@ -158,8 +158,8 @@ class StagedChanges:
             return Listing(None, {}, {})
         began = time.monotonic()
         all_changes = staged.changes()
-        now = time.monotonic()
-        self._next = now + max(_LEAST, _REST * (now - began))
+        finish = time.monotonic()
+        self._next = finish + max(_LEAST_SECONDS, _REST_FACTOR * (finish - began))
         digests = self._digests(staged, all_changes)
         changes_by_path: dict[str, Change] = {}
         for change in all_changes[:MOST_FILES]:
@@ -194,7 +194,7 @@ class StagedChanges:
         }
         return digests
 
-    def _made(self, listing: Listing) -> None:
+    def _take_listing(self, listing: Listing) -> None:
         self._listing = listing
         self._tell()
 
@@ -206,7 +206,7 @@ class StagedChanges:
         change = listing.changes.get(path)
         staged = listing.staged
         if change is None or staged is None:
-            raise ChangesError(_no_such(path))
+            raise ChangesError(_not_in_list(path))
         text = visible_lines(staged.diff(change, listing.digests.get(change.name, "")).text)
         more = len(text) - _MOST_DIFF
         return text if more <= 0 else f"{text[:_MOST_DIFF]}\n… {more:,} more characters"
@@ -220,7 +220,7 @@ class StagedChanges:
         listing = self._listing
         audit = self._audit
         try:
-            staged, chosen_changes = self._agreed(paths, digest)
+            staged, chosen_changes = self._approved_changes(paths, digest)
         except ChangesError as error:
             self.look(soon=True)
             done(f"nothing was kept: {error}", "")
@@ -237,7 +237,7 @@ class StagedChanges:
 
         self._keep.run(keeping.steps(staged, chosen_changes, listing.digests), kept, failed)
 
-    def _agreed(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
+    def _approved_changes(self, paths: Sequence[str], digest: str) -> tuple[Staged, list[Change]]:
         """Return the changes to keep, after putting the approval on the audit log.
 
         Raises ChangesError if the list that the user saw does not hold any more, or if the audit
@@ -248,7 +248,7 @@ class StagedChanges:
         staged = self._views.listable()
         if self._keep.runs:
             raise ChangesError("files are being kept now: wait until that is done")
-        chosen_changes = self._chosen(paths)
+        chosen_changes = self._chosen_changes(paths)
         # These must still be staged, under the policy in force now. Contents are compared later.
         staged_now = (
             [] if staged is None else staged.changes([change.name for change in chosen_changes])
@@ -266,7 +266,7 @@ class StagedChanges:
             raise ChangesError(problem)
         return staged, chosen_changes
 
-    def _chosen(self, paths: Sequence[str]) -> list[Change]:
+    def _chosen_changes(self, paths: Sequence[str]) -> list[Change]:
         """Return the listed changes with these paths, or for no paths all that can be kept.
 
         Raises ChangesError for a path that is not listed or can't be kept.
@@ -276,7 +276,7 @@ class StagedChanges:
         for path in dict.fromkeys(paths):
             change = listing.changes.get(path)
             if change is None:
-                raise ChangesError(_no_such(path))
+                raise ChangesError(_not_in_list(path))
             if note := listing.note(change):
                 raise ChangesError(f"{path}: {note}")
             chosen_changes.append(change)
@@ -295,7 +295,7 @@ class StagedChanges:
             raise ChangesError("nothing is staged")
         for path in paths:
             if path not in listing.changes:
-                raise ChangesError(_no_such(path))
+                raise ChangesError(_not_in_list(path))
         dropped = listing.staged.drop([listing.changes[path].name for path in paths])
         self.look(soon=True)
         return f"dropped {count(len(dropped), 'file')}"
@@ -307,5 +307,5 @@ class StagedChanges:
         self._keep.stop()
 
 
-def _no_such(path: str) -> str:
+def _not_in_list(path: str) -> str:
     return f"{visible(path)} is not in the list: look again"

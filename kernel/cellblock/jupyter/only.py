@@ -31,7 +31,7 @@ class OnlyCellblock(KernelSpecManager):
     )
 
     @default("kernel_dirs")
-    def _places(self) -> list[str]:
+    def _kernel_folders(self) -> list[str]:
         """Return the folders of kernels, without those that this user can change if set so."""
         folders: list[str] = self._kernel_dirs_default()
         if not self.operators_only:

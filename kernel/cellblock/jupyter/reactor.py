@@ -115,12 +115,12 @@ class ZmqReactor:
         """Run callbacks and timers until ``stop`` is called."""
         self._running = True
         while self._running:
-            for fd, _ in self._ready(self._due()):
+            for fd, _ in self._poll(self._run_due_timers()):
                 callback = self._callbacks.get(fd)
                 if callback is not None:
-                    _attempt(callback)
+                    _call_safely(callback)
 
-    def _ready(self, timeout: int | None) -> list[tuple[Any, int]]:
+    def _poll(self, timeout: int | None) -> list[tuple[Any, int]]:
         """Return the descriptors that are ready, after ``timeout`` milliseconds at most."""
         poll = self._poller.poll
         clock = time.perf_counter
@@ -142,7 +142,7 @@ class ZmqReactor:
         """End ``run`` after the present callback."""
         self._running = False
 
-    def _due(self) -> int | None:
+    def _run_due_timers(self) -> int | None:
         """Run the timers that are due; return the milliseconds until the next, or None."""
         timers = self._timers
         while timers and self._running:
@@ -157,12 +157,12 @@ class ZmqReactor:
             heapq.heappop(timers)
             action = timer.action
             timer.action = None
-            _attempt(action)
+            _call_safely(action)
         # If a timer has stopped the loop, it must not wait for events any more.
         return None if self._running else 0
 
 
-def _attempt(action: Callable[[], None]) -> None:
+def _call_safely(action: Callable[[], None]) -> None:
     """Call ``action``. An exception, which is a fault of cellblock's, is printed (promise P6)."""
     try:
         action()

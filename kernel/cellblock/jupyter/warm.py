@@ -146,13 +146,13 @@ def launched(
         unused.callback(_remove, early)
         control = socket.socket(fileno=os.dup(_STDIN))
         os.set_inheritable(control.fileno(), False)
-        if not (launch := _received(reactor, control)):
+        if not (launch := _receive_launch(reactor, control)):
             sys.exit(0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         arguments = launch["arguments"]
         environment = launch["environment"]
         os.chdir(launch["folder"])
-        if _is_read_early(environment) or code != _code():
+        if _differs_in_early_variable(environment) or code != _code():
             unused.close()
             _start_plainly(control, arguments, environment)
         unused.pop_all()
@@ -166,7 +166,7 @@ def _tell(parent: socket.socket) -> None:
         parent.sendall(_TAKEN)
 
 
-def _received(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
+def _receive_launch(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
     """Return the launch that the parent sends; empty if it has ended or closed the socket."""
     parent = os.pidfd_open(os.getppid())
     ready = set[int]()
@@ -190,7 +190,7 @@ def _received(reactor: ZmqReactor, control: socket.socket) -> dict[str, Any]:
     return json.loads(text) if text else {}
 
 
-def _is_read_early(environment: dict[str, str]) -> bool:
+def _differs_in_early_variable(environment: dict[str, str]) -> bool:
     """Return whether a variable differs that the process, or its imports, may have read by now."""
     changed_names = {name for name, _ in environment.items() ^ os.environ.items()}
     return any(not name.startswith(_OF_A_LAUNCH) for name in changed_names)

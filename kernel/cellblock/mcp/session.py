@@ -483,7 +483,7 @@ class Session:
             try:
                 return await self._answer(call, request, report)
             except CellblockError as error:
-                return _failed(str(error))
+                return _failed_reply(str(error))
             finally:
                 self._running = None
 
@@ -507,10 +507,10 @@ class Session:
             case Reset():
                 reply = await self._reset(sandbox)
             case Variables(branch=branch):
-                reply = _variables(await self._branch(sandbox, branch).variables())
+                reply = _variables_reply(await self._branch(sandbox, branch).variables())
             case Changes(paths=paths, diff=diff):
                 staged = await sandbox.changes(paths)
-                reply = await in_thread(_changes, sandbox.listable, staged, diff=diff)
+                reply = await in_thread(_changes_reply, sandbox.listable, staged, diff=diff)
             case Keep(paths=paths):
                 reply = await self._keep(call, sandbox.listable, paths)
             case EarlierOutput(cell=cell, stream=stream, page=page, branch=branch):
@@ -577,8 +577,8 @@ class Session:
             small = await sandbox.images(result) if links and len(images) < MAX_IMAGES else ()
             small = small[: MAX_IMAGES - len(images)]
             sent_numbers = tuple(image.number for image in small)
-            more = len(plots) - len(links)
-            summaries.append(_Variant(result, sentence, links, sent_numbers, more))
+            plots_left_out = len(plots) - len(links)
+            summaries.append(_Variant(result, sentence, links, sent_numbers, plots_left_out))
             images += small
         staged = await self._newly_staged(sandbox, call)
         return await in_thread(_variants, variants.kept, summaries, images, staged)
@@ -622,9 +622,9 @@ class Session:
         """Close the sandbox and its branches, and open another sandbox."""
         sandbox.check_budgets("reset is", "Delete the variables instead, or undo cells.")
         staged = sandbox.listable
-        left = ""
+        staged_note = ""
         if staged is not None and await in_thread(staged.is_written_to):
-            left = f" A person can keep what was staged: cellblock changes keep {staged.id}"
+            staged_note = f" A person can keep what was staged: cellblock changes keep {staged.id}"
         await sandbox.close()
         self._branches.clear()
         self._last = ()
@@ -632,7 +632,7 @@ class Session:
         self._told_changes = ToldChanges()
         self.open()
         await self.sandbox()
-        return Reply(f"{Heading.NEW}it has no variables, and nothing is staged.{left}")
+        return Reply(f"{Heading.NEW}it has no variables, and nothing is staged.{staged_note}")
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -666,7 +666,7 @@ class Session:
             uris, (one.number for one in images), more=len(all_pictures) - len(plots)
         )
         notes = [assigned, _pictures_at(uris), missing_note, staged]
-        text, is_whole = await in_thread(_text_of, result, MAX_TEXT - _length(notes))
+        text, is_whole = await in_thread(_text_of, result, MAX_TEXT - _length_of_notes(notes))
         if not is_whole:
             # After `clear_output`, positions in the text are not positions in the streams.
             cleared = any(one.kind == "clear_output" for one in result.outputs)
@@ -676,7 +676,7 @@ class Session:
         links = [link for image, link in plots if image not in images]
         return Reply(
             _bounded("\n\n".join(filter(None, (text, *notes)))),
-            _data(result, [*uris, *(one.uri for one in artifacts)]),
+            _result_data(result, [*uris, *(one.uri for one in artifacts)]),
             images,
             (*links, *artifacts),
             failed=not result.success,
@@ -715,8 +715,8 @@ class Session:
             endings = [ending(result, room // len(failed) - 2) for result in failed]
             parts = [*(endings or [str(Heading.NOT_REFUSED)]), *parts]
         # A single topic is explained at greater length.
-        most = MAX_EXPLAINED if topic == "all" else MAX_TEXT
-        return Reply(_bounded(clipped("\n\n".join(parts), most)))
+        max_length = MAX_EXPLAINED if topic == "all" else MAX_TEXT
+        return Reply(_bounded(clipped("\n\n".join(parts), max_length)))
 
     # --- questions to the person at the client ----------------------------------------------------
 
@@ -727,7 +727,7 @@ class Session:
         """
         call = self._running
         if call is None or not call.can_ask:
-            return _unasked(request)
+            return _unasked_answer(request)
         answer = await call.ask(_question(request), *request.offers)
         if answer != "no":
             return answer
@@ -760,7 +760,7 @@ class Session:
             lambda: keeping.keep(staged, paths, by="an MCP client's user", exactly=exactly)
         )
         names = [visible(entry.change.name) for entry in entries]
-        return Reply(_listed(names), {"kept": names[:MAX_CHANGES]})
+        return Reply(_kept_text(names), {"kept": names[:MAX_CHANGES]})
 
     # --- resources --------------------------------------------------------------------------------
 
@@ -881,11 +881,11 @@ def _bounded(text: str) -> str:
     return encodable(clipped(verbatim_lines(without_styles(text)), MAX_TEXT))
 
 
-def _failed(text: str) -> Reply:
+def _failed_reply(text: str) -> Reply:
     return Reply(_bounded(text), {"status": "failed"}, failed=True)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _kept_text(names: Sequence[str]) -> str:
     head = Heading.KEPT.format(number=len(names))
     hidden = len(names) - MAX_CHANGES
     return _bounded(
@@ -903,7 +903,7 @@ def _text_of(result: Result, room: int) -> tuple[str, bool]:
     return (text, True) if is_whole else (result.to_string(room - _MAX_WHERE), False)
 
 
-def _data(result: Result, uris: list[str]) -> dict[str, Any]:
+def _result_data(result: Result, uris: list[str]) -> dict[str, Any]:
     """Return how a cell ended, as data. Its output is in the text only."""
     data: dict[str, Any] = {"status": result.status, "execution_count": result.execution_count}
     if result.error is not None:
@@ -953,7 +953,7 @@ def _pictures_at(uris: Sequence[str]) -> str:
     return f"{Heading.PICTURES_AT}{listing}." if listing else ""
 
 
-def _length(notes: Sequence[str]) -> int:
+def _length_of_notes(notes: Sequence[str]) -> int:
     """Return the number of characters that notes take after a text."""
     return sum(len(note) + 2 for note in notes if note)
 
@@ -986,7 +986,11 @@ def _variants(
         is_cut |= not is_whole
         parts.append(f"{Heading.VARIANT.format(number=number)}{text}")
         names = [link.uri for link in variant.plots]
-        notes = [variant.assigned, _pictures_at(names), _sent_of(images_before, len(variant.sent))]
+        notes = [
+            variant.assigned,
+            _pictures_at(names),
+            _pictures_of_variant(images_before, len(variant.sent)),
+        ]
         parts += filter(None, [*notes, not_sent(names, variant.sent, more=variant.more)])
         images_before += len(variant.sent)
     if is_cut:
@@ -998,7 +1002,7 @@ def _variants(
     return Reply(text, images=tuple(images), links=links, failed=kept is None)
 
 
-def _sent_of(before: int, sent: int) -> str:
+def _pictures_of_variant(before: int, sent: int) -> str:
     """Return which of a reply's pictures are a variant's: ``sent``, after ``before`` others."""
     if not sent:
         return ""
@@ -1024,7 +1028,7 @@ def _page(page: str) -> str:
     return "\n".join([*hosts, beneath(text)]) if len(hosts) > 1 else page
 
 
-def _variables(variables: Sequence[Any]) -> Reply:
+def _variables_reply(variables: Sequence[Any]) -> Reply:
     """Return the reply that lists variables."""
     listed = variables[:MAX_VARIABLES]
     lines = list(map(variable_line, listed))
@@ -1038,7 +1042,7 @@ def _variables(variables: Sequence[Any]) -> Reply:
     return Reply(_bounded("\n".join(lines) or str(Heading.NO_VARIABLES)), {"variables": data})
 
 
-def _changes(staged: Staged | None, changes: Sequence[Change], *, diff: bool) -> Reply:
+def _changes_reply(staged: Staged | None, changes: Sequence[Change], *, diff: bool) -> Reply:
     """Return the reply that lists staged changes, with their diffs if asked for."""
     if staged is None:
         return Reply(str(Heading.NOTHING_STAGED), {"changes": []})
@@ -1210,7 +1214,7 @@ def _imports(lines: Sequence[str]) -> Sequence[str]:
 _NOT_ALLOWED: Final = "the person at the client was asked, and did not allow it"
 
 
-def _unasked(request: ApprovalRequest) -> No:
+def _unasked_answer(request: ApprovalRequest) -> No:
     """Return the no of a client that can ask nobody; it says what the operator can do instead."""
     if request.kind == "import":
         tops = sorted({name.partition(".")[0] for name in request.names})

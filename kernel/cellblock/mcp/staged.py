@@ -60,7 +60,7 @@ class ToldChanges:
         taken_back = self._taken_back(staged, {change.name for change in changes})
         self._told = staged_now
         self._never = {change.name for change in changes if change.why_not}
-        return "\n".join(_lines(staged, new, taken_back, never, how))
+        return "\n".join(_news_lines(staged, new, taken_back, never, how))
 
     def _taken_back(self, staged: Staged, names: set[str]) -> list[Change]:
         """Return the changes that cells took back.
@@ -76,7 +76,7 @@ def _differs(change: Change, earlier: Change | None) -> bool:
     return earlier is None or (change.kind, change.staged) != (earlier.kind, earlier.staged)
 
 
-def _lines(
+def _news_lines(
     staged: Staged,
     new: Sequence[Change],
     taken_back: Sequence[Change],
@@ -94,7 +94,7 @@ def _lines(
     if labels:
         yield f"{Heading.STAGED}{_by_kind(labels)}. {instruction}"
     if labels_back := [label(change) for change in taken_back]:
-        yield f"{Heading.NOT_STAGED}{_some(labels_back, MOST_NAMED)}."
+        yield f"{Heading.NOT_STAGED}{_first_names(labels_back, MOST_NAMED)}."
     if never:
         deleted = ("deleted " * (change.kind == "deleted") for change in never)
         reasons = [
@@ -102,7 +102,7 @@ def _lines(
             for prefix, change in zip(deleted, never, strict=True)
         ]
         remark = "Only a person can do that in the project."
-        yield f"{Heading.NEVER_KEPT}{_some(reasons, MOST_NAMED, '; ')}. {remark}"
+        yield f"{Heading.NEVER_KEPT}{_first_names(reasons, MOST_NAMED, '; ')}. {remark}"
 
 
 def _by_kind(labels: dict[str, list[str]]) -> str:
@@ -114,12 +114,12 @@ def _by_kind(labels: dict[str, list[str]]) -> str:
     room = MOST_NAMED
     for kind in ("deleted", "changed", "new"):
         if names := labels.get(kind):
-            parts.append(f"{kind} {_some(names, max(1, room))}")
+            parts.append(f"{kind} {_first_names(names, max(1, room))}")
             room -= len(names)
     return "; ".join(parts)
 
 
-def _some(names: Sequence[str], most: int, between: str = ", ") -> str:
+def _first_names(names: Sequence[str], most: int, between: str = ", ") -> str:
     """Return the first names, and how many more there are."""
     hidden = len(names) - most
     return between.join([*names[:most], *([f"and {hidden} more"] if hidden > 0 else [])])

@@ -74,7 +74,7 @@ def allowing(
         )
     if any(EXAMPLE_HOST in line for line in block):
         instruction += _YOUR_HOST
-    return Allowing(instruction, (*_head(file), *block))
+    return Allowing(instruction, (*_extends_lines(file), *block))
 
 
 def who_allows_more(file: str, *, is_operators: bool = False) -> str:
@@ -101,7 +101,7 @@ def in_a_line(lines: Sequence[str], file: str, *, is_operators: bool = False) ->
     return f"{whom_to_ask}: {add_command(block, '' if extends else file_name, extends)}"
 
 
-def _head(file: str) -> Iterator[str]:
+def _extends_lines(file: str) -> Iterator[str]:
     """Yield the first lines of a new file, which extend the preset of the policy until now."""
     if extends := base_of(file):
         yield f"extends = {json.dumps(extends)}"
@@ -124,18 +124,18 @@ def merged(lines: Iterable[str]) -> tuple[str, ...]:
             continue
         for field, value in values.items():
             if not (field.startswith("ops.") and _is_secret(value)):
-                merged_values[field] = _both(merged_values.get(field), value)
-    if any(field in merged_values for field in _READING):
+                merged_values[field] = _union(merged_values.get(field), value)
+    if any(field in merged_values for field in _READING_FIELDS):
         # With this grant the host reads any file in the folder that a cell names, so the block
         # also denies the files in which projects keep secrets.
-        merged_values[_DENIED] = _both(merged_values.get(_DENIED), [GROUP])
+        merged_values[_DENIED_FIELD] = _union(merged_values.get(_DENIED_FIELD), [GROUP])
     return tuple(f"{field} = {_toml(value)}" for field, value in merged_values.items())
 
 
 #: The fields that let the host read files for cells.
-_READING: Final = ("ops.read_file.roots",)
+_READING_FIELDS: Final = ("ops.read_file.roots",)
 #: The field that denies paths.
-_DENIED: Final = "add.read_deny_paths"
+_DENIED_FIELD: Final = "add.read_deny_paths"
 
 
 def _is_secret(value: object) -> bool:
@@ -154,7 +154,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def _both(old: Any, new: Any) -> Any:
+def _union(old: Any, new: Any) -> Any:
     """Return the value that allows what either value allows."""
     if isinstance(old, list) and isinstance(new, list):
         return list(dict.fromkeys([*old, *new]))

@@ -82,7 +82,7 @@ def count(number: int, noun: str) -> str:
 # its orange too light on a light one (WCAG 2.2 asks 4.5:1 for text, 3:1 for symbols). Headings are
 # elements with ``role=heading``, since real ones would fill the notebook's table of contents.
 
-_ROW: Final = (
+_ROW_STYLE: Final = (
     "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:center;gap:4px 12px"
 )
 
@@ -255,7 +255,7 @@ def make_card(
         f"color:{TEXT};background:{SURFACE};font-family:{_SANS};font-size:13px;line-height:1.5;"
         "overflow-wrap:anywhere;text-align:left"
     )
-    row = element("div", head, side, style=_ROW)
+    row = element("div", head, side, style=_ROW_STYLE)
     html = element("div", row, *body, role="group", aria_label=title, style=style)
     text = OwnLines("\n".join(lines), own) if own else "\n".join(lines)
     bundle: Bundle = {"text/plain": text, "text/html": html}
@@ -357,7 +357,7 @@ def value_words(field: str, value: object) -> str:
         return size(value)
     if isinstance(value, int | float) and field.endswith(_SECONDS):
         return f"{value:g} s"
-    return clip(_listed(value), _MAX_VALUE)
+    return clip(_entries_text(value), _MAX_VALUE)
 
 
 def size(value: int) -> str:
@@ -377,7 +377,7 @@ def duration(seconds: float) -> str:
     return f"{int(seconds // 60):,} min {int(seconds % 60)} s"
 
 
-def _listed(value: object) -> str:
+def _entries_text(value: object) -> str:
     """Return the entries of a list, set or dict, of which the last may be counted only."""
     if isinstance(value, dict):
         value = [f"{key}: {item}" for key, item in value.items()]

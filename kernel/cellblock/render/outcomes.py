@@ -282,11 +282,13 @@ def denial(
     if tail := groups[_MAX_DRAWN:]:
         rules = Counter(group[0].rule for group in tail).most_common(5)
         numbers = ", ".join(f"{number:,} {rule}" for rule, number in rules)
-        more = f"And {count(len(tail), 'more finding')}, up to line {tail[-1][-1].line}: {numbers}"
-        lines += wrap(more, indent="  ")
-        body.append(c.paragraph(more, color=c.MUTED))
-    instead = _instead(drawn)
-    for advice in instead:
+        summary_line = (
+            f"And {count(len(tail), 'more finding')}, up to line {tail[-1][-1].line}: {numbers}"
+        )
+        lines += wrap(summary_line, indent="  ")
+        body.append(c.paragraph(summary_line, color=c.MUTED))
+    advices = _instead(drawn)
+    for advice in advices:
         advice_html, text_lines = c.instead(advice.text, advice.label) if advice.text else ("", [])
         body += [advice_html] if advice_html else []
         lines += ["", *text_lines, *(f"    {clip(line, COLUMNS - 4)}" for line in advice.rewrite)]
@@ -314,10 +316,12 @@ def denial(
                 row._asdict() | {"finding": findings.index(group[0])}
                 for row, group in zip(rows, drawn, strict=True)
             ],
-            "instead": [advice._asdict() for advice in instead],
+            "instead": [advice._asdict() for advice in advices],
             "allow": c.plain(allows.how),
             "write": allows.block,
-            "findings": [finding_json(f) | {"reason": reason(f)} for f in findings[:_MAX_JSON]],
+            "findings": [
+                finding_json(item) | {"reason": reason(item)} for item in findings[:_MAX_JSON]
+            ],
         },
     )
 
@@ -356,8 +360,8 @@ def denial_failure(card: Bundle, findings: Sequence[Finding]) -> Failure:
 # --- the cards for comms: a widget not shown, a comm not opened, parts left out ---------------
 
 COMM_JSON: Final = "application/vnd.cellblock.comm+json"
-_LONGEST: Final = 100
-_NOTHING: Final = Allowing()
+_LONGEST_NAME: Final = 100
+_NO_LINES: Final = Allowing()
 _RIGHTS: Final = "it would run in the page, with all that you may do there."
 
 
@@ -380,7 +384,7 @@ def refused_widget(
         reason_text = f"{kind} brings a script of its own: {_RIGHTS}"
         remedy = "use one of ipywidgets' own, or a picture."
         lines = [list_line("add.widget_modules", [module])]
-    data = {"module": clip(module, _LONGEST), "model": clip(model, _LONGEST)}
+    data = {"module": clip(module, _LONGEST_NAME), "model": clip(model, _LONGEST_NAME)}
     return _refusal(title, reason_text, remedy, policy_name, data, allowing(lines, file))
 
 
@@ -398,7 +402,7 @@ def widgets_as_text(*, policy_name: str) -> Bundle:
 def refused_comm(target: str, *, policy_name: str, file: str = "") -> Bundle:
     """Return the card for a comm whose target is not allowed; ``file`` is the policy's file."""
     title = f"cellblock did not open a comm to {_of_title(target)}"
-    target = clip(target, _LONGEST)
+    target = clip(target, _LONGEST_NAME)
     if target.startswith(HOST_TARGETS):
         reason_text = "The host itself speaks with the front end there: cells can't use it."
         return _refusal(title, reason_text, "choose another name.", policy_name, {"target": target})
@@ -422,7 +426,7 @@ def _refusal(
     remedy: str,
     policy_name: str,
     data: dict[str, str],
-    allows: Allowing = _NOTHING,
+    allows: Allowing = _NO_LINES,
 ) -> Bundle:
     """Return the card of a refused comm or widget."""
     remedy_html, remedy_lines = c.instead(remedy) if remedy else (c.join(), [])
@@ -445,7 +449,7 @@ def _refusal(
 def cleaned_widgets(parts: Sequence[tuple[str, str, str]], *, policy_name: str) -> Bundle:
     """Return the card for parts of widgets that were left out: model, key and reason of each."""
     title = f"cellblock left out {count(len(parts), 'part')} of the widgets above"
-    rows = [(clip(f"{model}.{key}", 60), clip(why, _LONGEST)) for model, key, why in parts]
+    rows = [(clip(f"{model}.{key}", 60), clip(why, _LONGEST_NAME)) for model, key, why in parts]
     lines = wrap(title)
     for name, why in rows:
         lines += wrap(f"{name}: {why}", indent="  ", hanging="    ")
@@ -749,13 +753,13 @@ class Refusal:
 def refusal_reason(refusal: Refusal, policy_name: str) -> str:
     """Return the reason in words, with what the call was about and the policy's field."""
     about = ", ".join(filter(None, (named(refusal.asked), refusal.field)))
-    return f"under policy {_part(policy_name)} {refusal.what} ({about})"
+    return f"under policy {_shown_part(policy_name)} {refusal.what} ({about})"
 
 
 def lines_to_write(refusal: Refusal) -> list[str]:
     """Return the lines of a policy file that would allow the call."""
     remedy = refusal.remedy
-    return [f"{'add.' * remedy.listed}{_part(remedy.line)}"] if remedy.line else []
+    return [f"{'add.' * remedy.listed}{_shown_part(remedy.line)}"] if remedy.line else []
 
 
 def refusal_sentence(
@@ -763,7 +767,7 @@ def refusal_sentence(
 ) -> str:
     """Return reason and remedy as one line, for an exception's message."""
     lines = lines_to_write(refusal)
-    remedy = _part(refusal.remedy.instead)
+    remedy = _shown_part(refusal.remedy.instead)
     if lines:
         alternative = f" (or {remedy})" if remedy else ""
         command = in_a_line(lines, file, is_operators=is_operators)
@@ -788,22 +792,24 @@ def refusal_card(
 
     ``file`` is the policy's file as it was named; ``is_operators``: the reader can't write to it.
     """
-    title = f"cellblock did not allow this: under policy {_part(policy_name)} {refusal.what}"
+    title = f"cellblock did not allow this: under policy {_shown_part(policy_name)} {refusal.what}"
     lines = wrap(title)
     body = list[str]()
     if refusal.asked:
         request_text = f"It asked for {named(refusal.asked)}."
         lines += wrap(request_text, indent="  ")
-        body.append(c.paragraph("It asked for ", c.code(_part(refusal.asked)), "."))
+        body.append(c.paragraph("It asked for ", c.code(_shown_part(refusal.asked)), "."))
     if refusal.advice:
-        advice = f"In this cell, {_part(refusal.advice)}{'. Instead:' if refusal.rewrite else '.'}"
+        advice = (
+            f"In this cell, {_shown_part(refusal.advice)}{'. Instead:' if refusal.rewrite else '.'}"
+        )
         lines += wrap(advice, indent="  ")
         body.append(c.paragraph(advice))
     if refusal.rewrite:
-        rewrite = [_part(line) for line in refusal.rewrite.splitlines()]
+        rewrite = [_shown_part(line) for line in refusal.rewrite.splitlines()]
         lines += (f"    {line}" for line in rewrite)
         body.append(c.block(rewrite)[0])
-    alternative = _part(refusal.remedy.instead)
+    alternative = _shown_part(refusal.remedy.instead)
     allows = allowing(
         lines_to_write(refusal), file, is_operators=is_operators, raises=refusal.remedy.raises
     )
@@ -838,7 +844,7 @@ def refusal_card(
 
 def named(name: str) -> str:
     """Return a name that a cell chose, clipped and quoted for a sentence of the host's."""
-    return quoted(_part(name))
+    return quoted(_shown_part(name))
 
 
 def _of_title(name: str) -> str:
@@ -846,8 +852,8 @@ def _of_title(name: str) -> str:
 
     A line must not break within the name: the rest of it would begin a line, like the host's own.
     """
-    return named(clip(name or "(none)", _LONGEST)).replace(" ", "\N{OPEN BOX}")
+    return named(clip(name or "(none)", _LONGEST_NAME)).replace(" ", "\N{OPEN BOX}")
 
 
-def _part(text: str) -> str:
+def _shown_part(text: str) -> str:
     return clip(visible(text), _MAX_PART)

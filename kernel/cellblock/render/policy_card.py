@@ -107,7 +107,7 @@ TITLE: Final = "Not everything in this policy is enforced on this machine"
 NO_GAPS: Final = "Everything in this policy is enforced on this machine"
 #: The title under a backend that enforces nothing, with or without gaps.
 _AUDIT_ONLY: Final = "Audit only: nothing of this policy is enforced by the operating system"
-_MORE: Final = "%policy shows all that is enforced."
+_MORE_NOTE: Final = "%policy shows all that is enforced."
 
 
 def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
@@ -132,8 +132,8 @@ def gaps(gaps: Sequence[Gap], *, policy_name: str, backend: str) -> Bundle:
     return c.make_card(
         title,
         *body,
-        c.paragraph(_MORE, color=c.MUTED),
-        lines=[*lines, *wrap(_MORE, indent="  ")],
+        c.paragraph(_MORE_NOTE, color=c.MUTED),
+        lines=[*lines, *wrap(_MORE_NOTE, indent="  ")],
         symbol=symbol,
         color=color,
         side=c.chips(("policy", clip(policy_name, c.NAME_COLUMNS)), ("backend", backend)),
@@ -156,7 +156,7 @@ def _gap_json(gap: Gap) -> dict[str, Any]:
 def gap_line(gap: Gap) -> str:
     """Return a gap as one line for a log."""
     start = f"gap: {gap.capability} is {gap.status}"
-    text = f"{start}: {_asked(gap)}; {gap.consequence}; remedy: {gap.remedy}"
+    text = f"{start}: {_asked_and_actual(gap)}; {gap.consequence}; remedy: {gap.remedy}"
     return visible(text).replace("\n", " ")
 
 
@@ -177,16 +177,16 @@ def gaps_text(gaps: Sequence[Gap], backend: str = "") -> str:
     return "\n".join(lines)
 
 
-def _asked(gap: Gap) -> str:
+def _asked_and_actual(gap: Gap) -> str:
     return f"asked: {gap.asked}; here: {gap.actual}"
 
 
 # --- %policy: what the policy asks for, and how far it is enforced ------------------------------
 
 #: Fields that identify the policy. They are above the table.
-_HEAD: Final = ("name", "mode", "backend")
+_HEAD_FIELDS: Final = ("name", "mode", "backend")
 #: The row of a field that no policy has. The card shows such a field all the same.
-_UNKNOWN: Final = Row(narrower=Never("no policy has it"))
+_UNKNOWN_ROW: Final = Row(narrower=Never("no policy has it"))
 _CELL_STYLE: Final = "text-align:left;vertical-align:top;padding:4px 8px;overflow-wrap:break-word"
 _CELL_STYLES: Final = (
     f"{_CELL_STYLE};min-width:min(16em,22vw)",
@@ -195,7 +195,7 @@ _CELL_STYLES: Final = (
     f"{_CELL_STYLE};overflow-wrap:anywhere;min-width:10em",
 )
 _ALL_FIELDS: Final = "Unused fields are left out: `cellblock policy show` has all."
-_ASSERTED: Final = (
+_ASSERTED_NOTE: Final = (
     "verified: tried on this machine, and it held. asserted: set, and not tried; "
     "`cellblock doctor` tries what can be tried. "
 )
@@ -232,13 +232,13 @@ def _rows(view: Mapping[str, object], shown: Collection[str]) -> dict[str, objec
     return {
         name: fields[name]
         for name in ordered
-        if name not in _HEAD and (name in shown or counts(name))
+        if name not in _HEAD_FIELDS and (name in shown or counts(name))
     }
 
 
 def _row(field: str) -> Row:
     """Return the row of a field, or of the table that it is in."""
-    return ROWS.get(field.partition(".")[0], _UNKNOWN)
+    return ROWS.get(field.partition(".")[0], _UNKNOWN_ROW)
 
 
 def _field_name(field: str) -> c.Html:
@@ -258,7 +258,7 @@ def _asked_words(field: str, value: object, before: Mapping[str, object]) -> str
     if field not in before:
         return _value_words(field, value)
     earlier = before[field]
-    removed, added = _entries(earlier, value)
+    removed, added = _lost_and_gained(earlier, value)
     if added and not removed:
         earlier_words = f", {_value_words(field, earlier)}" if earlier else ""
         return f"{_value_words(field, added)} (narrowed){earlier_words}"
@@ -267,7 +267,7 @@ def _asked_words(field: str, value: object, before: Mapping[str, object]) -> str
     return f"{_value_words(field, value)} (narrowed from {_value_words(field, earlier)})"
 
 
-def _entries(before: object, after: object) -> tuple[list[object], list[object]]:
+def _lost_and_gained(before: object, after: object) -> tuple[list[object], list[object]]:
     """Return the entries that a list lost and those that it got.
 
     Both are empty if one of the values is not a list, or if the list is empty now.
@@ -302,7 +302,7 @@ def policy_table(
         title = f"Policy {name}: enforced on this machine"
     else:
         title = f"Policy {name}: in place on this machine, and not tried"
-    head = [(key, str(policy_view[key])) for key in _HEAD[1:] if key in policy_view]
+    head = [(key, str(policy_view[key])) for key in _HEAD_FIELDS[1:] if key in policy_view]
     lines = wrap(title) + wrap(", ".join(f"{key}: {value}" for key, value in head))
     rows = list[tuple[str, str, str]]()
     folded_rows = list[tuple[str, str, str]]()
@@ -333,7 +333,7 @@ def policy_table(
         [gap for gap in gaps if gap.capability not in fields]
     )
     asserted = any(entry.status == "asserted" for entry in enforcement)
-    note = _ASSERTED * asserted + _ALL_FIELDS
+    note = _ASSERTED_NOTE * asserted + _ALL_FIELDS
     symbol, color = _sign(gaps, backend, tried=tried)
     folded_table = c.table(_COLUMNS, folded_rows, _CELL_STYLES)
     data = {
@@ -428,7 +428,7 @@ class Guest(StrEnum):
     instead = "instead"  # a new guest, which replaced one with variables
 
 
-_GUESTS: Final = {
+_GUEST_NOTES: Final = {
     Guest.same: "",
     Guest.new: "",
     Guest.kept: "Your variables are kept, and cells run under the new limits.",
@@ -449,7 +449,7 @@ class Change:
         """The change in words: ``without numpy``, ``60 s → 10 s``."""
         before = self.before
         after = self.after
-        removed, added = _entries(before, after)
+        removed, added = _lost_and_gained(before, after)
         if removed and not added:
             return f"without {_value_words(self.field, removed)}"
         if added and not removed:
@@ -471,7 +471,7 @@ def narrowed(
     ``lost`` says what the copy of a guest lacks.
     """
     title = _NARROWER if changes else _UNCHANGED
-    state = _GUESTS[guest] + (f" Not kept: {', '.join(lost)}." if lost else "")
+    state = _GUEST_NOTES[guest] + (f" Not kept: {', '.join(lost)}." if lost else "")
     notes = [note for note in (state, _FOR_GOOD if changes else "") if note]
     lines = wrap(title)
     body = list[str]()

@@ -64,8 +64,8 @@ class ModelBudget(NamedTuple):
     max_tokens: int
 
     def __str__(self) -> str:
-        calls = _left(self.calls, self.max_calls, "calls")
-        return f"{calls} and {_left(self.tokens, self.max_tokens, 'tokens')} are left"
+        calls = _budget_left(self.calls, self.max_calls, "calls")
+        return f"{calls} and {_budget_left(self.tokens, self.max_tokens, 'tokens')} are left"
 
 
 class WriteBudget(NamedTuple):
@@ -75,13 +75,13 @@ class WriteBudget(NamedTuple):
     max_bytes: int
 
     def __str__(self) -> str:
-        return f"{_left(self.bytes, self.max_bytes, 'bytes')} are left"
+        return f"{_budget_left(self.bytes, self.max_bytes, 'bytes')} are left"
 
 
 Budget = ModelBudget | WriteBudget
 
 
-def _left(used: int, limit: int, unit: str) -> str:
+def _budget_left(used: int, limit: int, unit: str) -> str:
     return f"{max(limit - used, 0):,} of {limit:,} {unit}"
 
 
@@ -99,9 +99,9 @@ def _budget_json(budgets: Mapping[str, Budget] | None) -> dict[str, Any]:
 
 #: Values of ``inspect.Parameter.kind``.
 _POSITIONAL_ONLY = 0
-_REST = 2
-_NAMED = 3
-_NAMED_REST = 4
+_VAR_POSITIONAL = 2
+_KEYWORD_ONLY = 3
+_VAR_KEYWORD = 4
 _LONGEST_LINE: Final = 300
 _NO_TOOLS: Final = "There are no tools: the policy names none, and grants no operation."
 _HOW_TOOLS: Final = "They run on the host. name? shows more; a call that fails raises ToolError."
@@ -158,10 +158,10 @@ def _parameters(parameters: Sequence[Parameter]) -> Iterator[str]:
     for param in parameters:
         if kind_before == _POSITIONAL_ONLY != param.kind:
             yield "/"
-        if param.kind == _NAMED and not starred:
+        if param.kind == _KEYWORD_ONLY and not starred:
             yield "*"
-        starred = starred or param.kind in (_REST, _NAMED)
-        stars = {_REST: "*", _NAMED_REST: "**"}.get(param.kind, "")
+        starred = starred or param.kind in (_VAR_POSITIONAL, _KEYWORD_ONLY)
+        stars = {_VAR_POSITIONAL: "*", _VAR_KEYWORD: "**"}.get(param.kind, "")
         hint = f": {param.annotation}" if param.annotation else ""
         equals = " = " if hint else "="
         yield f"{stars}{param.name}{hint}{'' if param.default is None else equals + param.default}"
@@ -231,7 +231,7 @@ _USAGE_STYLES: Final = (
     "text-align:left;vertical-align:middle;padding:3px 8px;overflow-wrap:break-word",
 )
 _HOW_USAGE: Final = "%usage shows all cells, %usage top those that took most, %usage 7 one."
-_READ: Final = "read: from disk, as the cell's own process says. "
+_READ_NOTE: Final = "read: from disk, as the cell's own process says. "
 
 
 class UsageRow(NamedTuple):
@@ -284,7 +284,7 @@ def usage(
         title,
         c.table(("cell", *_HEADS, ""), list(map(_usage_html, chosen_rows)), _USAGE_STYLES),
         *(c.paragraph(note, color=c.MUTED) for note in notes),
-        c.paragraph(_READ, _HOW_USAGE, color=c.MUTED),
+        c.paragraph(_READ_NOTE, _HOW_USAGE, color=c.MUTED),
         lines=[
             *wrap(title),
             f"{'cell':>6}" + "".join(f"{name:>{_COLUMN}}" for name in _HEADS),
@@ -310,7 +310,7 @@ def _values(row: UsageRow) -> list[str]:
 
 
 def _usage_line(row: UsageRow) -> str:
-    start = f"{row.number:>6}{''.join(f'{v:>{_COLUMN}}' for v in _values(row))} "
+    start = f"{row.number:>6}{''.join(f'{value:>{_COLUMN}}' for value in _values(row))} "
     return start + clip(visible(row.line), max(8, COLUMNS - width(start)))
 
 
@@ -386,7 +386,7 @@ def ports(rows: Sequence[PortRow], *, is_any: bool) -> Bundle:
 
 # --- %output: the list of kept texts, a page of one, or a note -----------------------------------
 
-_KEPT: Final = "Output kept on disk"
+_KEPT_TITLE: Final = "Output kept on disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,9 +407,9 @@ class KeptRow:
     missing: str
 
     def __str__(self) -> str:
-        missing = f" ({self.missing})" if self.missing else ""
+        missing_note = f" ({self.missing})" if self.missing else ""
         output = f"cell {self.cell}, {self.kind}, {count(self.size, 'byte')}"
-        return f"{output}{missing}: {self.command}"
+        return f"{output}{missing_note}: {self.command}"
 
 
 def kept_list(rows: Sequence[KeptRow]) -> Bundle:
@@ -418,7 +418,7 @@ def kept_list(rows: Sequence[KeptRow]) -> Bundle:
         explanation = "Output that was left out is kept, up to output_kept_max_bytes."
         return kept_note(f"Nothing is kept. {explanation}")
     body = [c.paragraph(str(row), tight=True) for row in rows]
-    return _kept(_KEPT, *body, lines=[_KEPT, *(f"  {row}" for row in rows)])
+    return _kept_card(_KEPT_TITLE, *body, lines=[_KEPT_TITLE, *(f"  {row}" for row in rows)])
 
 
 def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
@@ -432,15 +432,15 @@ def kept_page(row: KeptRow, number: int, pages: int, content: str) -> Bundle:
     text = verbatim_lines(content)
     style = "white-space:pre-wrap;overflow:auto;max-height:32em;margin:8px 0 0"
     body = (c.paragraph(position, tight=True), c.preformatted(text, style=style))
-    return _kept(title, *body, lines=[title, position, text])
+    return _kept_card(title, *body, lines=[title, position, text])
 
 
 def kept_note(line: str) -> Bundle:
     """Return a card that is a single line."""
-    return _kept(visible(line), lines=[visible(line)])
+    return _kept_card(visible(line), lines=[visible(line)])
 
 
-def _kept(title: str, *body: str, lines: Sequence[str]) -> Bundle:
+def _kept_card(title: str, *body: str, lines: Sequence[str]) -> Bundle:
     return c.make_card(title, *body, lines=lines, symbol="≡", color=c.GREY)
 
 
@@ -464,7 +464,7 @@ def branches(
     lists += [f"Checkpoints: {', '.join(checkpoints)}."] if checkpoints else []
     lines = [piece for line in (title, *lists, _HOW_BRANCHES) for piece in wrap(line)]
     instruction = c.paragraph(_HOW_BRANCHES, color=c.MUTED)
-    return _kept(title, *map(c.paragraph, lists), instruction, lines=lines)
+    return _kept_card(title, *map(c.paragraph, lists), instruction, lines=lines)
 
 
 # --- %changes: the staged changes ---------------------------------------------------------------
@@ -591,9 +591,9 @@ def changes(
         summary = c.element("summary", c.code(name), about, style="margin-top:8px")
         body.append(c.element("details", summary, c.preformatted(*coloured, style=look)))
     if total > len(rows):
-        more = f"and {total - len(rows):,} more: see {whole}"
-        lines.append(f"  {c.plain(more)}")
-        body.append(c.paragraph(c.prose(more), color=c.MUTED))
+        more_note = f"and {total - len(rows):,} more: see {whole}"
+        lines.append(f"  {c.plain(more_note)}")
+        body.append(c.paragraph(c.prose(more_note), color=c.MUTED))
     remedies = how.listed.format(session).split("\n") if kept and not asked else []
     return c.make_card(
         title,
@@ -678,8 +678,10 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
     if len(left) > _FILES:
         notes.append(f"Not copied: {len(left) - _FILES:,} more")
     if uncounted:
-        more = "There are more files than cellblock looks at: write fewer, or narrow the patterns."
-        notes.append(more)
+        more_note = (
+            "There are more files than cellblock looks at: write fewer, or narrow the patterns."
+        )
+        notes.append(more_note)
     paths = [clip(visible(file.path), _FILE_COLUMNS) for file in files[:_FILES]]
     column = max(map(width, paths), default=0)
     lines = [title]
@@ -693,9 +695,9 @@ def artifacts(files: Sequence[File], left: Sequence[Left], *, uncounted: bool = 
         about_html = c.element("span", f" · {' · '.join(about)}", style=f"color:{c.MUTED}")
         body.append(c.paragraph(path_html, about_html, tight=True))
     if len(files) > _FILES:
-        more = f"and {len(files) - _FILES:,} more"
-        lines.append(f"  {more}")
-        body.append(c.paragraph(more, color=c.MUTED, tight=True))
+        more_note = f"and {len(files) - _FILES:,} more"
+        lines.append(f"  {more_note}")
+        body.append(c.paragraph(more_note, color=c.MUTED, tight=True))
     return c.make_card(
         title,
         *body,

@@ -219,7 +219,7 @@ _MOST_STEPS: Final = 400_000
 #: Lines added or removed. The search keeps a row for each.
 _MOST_EDITS: Final = 500
 #: Equal lines that are shown around different ones.
-_AROUND: Final = 3
+_CONTEXT_LINES: Final = 3
 
 
 class _Block(NamedTuple):
@@ -237,7 +237,7 @@ def unified(old: Sequence[str], new: Sequence[str], old_name: str, new_name: str
     diff_lines = [f"--- {old_name}", f"+++ {new_name}"] if blocks else []
     while blocks:
         hunk = [blocks.pop(0)]
-        while blocks and blocks[0].old - hunk[-1].old_end <= 2 * _AROUND:
+        while blocks and blocks[0].old - hunk[-1].old_end <= 2 * _CONTEXT_LINES:
             hunk.append(blocks.pop(0))
         diff_lines += _hunk(old, new, hunk)
     return diff_lines
@@ -247,8 +247,8 @@ def _hunk(old: Sequence[str], new: Sequence[str], blocks: Sequence[_Block]) -> I
     """Yield one hunk of the diff, with the equal lines between and around its blocks."""
     first = blocks[0]
     last = blocks[-1]
-    lines_before = min(_AROUND, first.old)
-    lines_after = min(_AROUND, len(old) - last.old_end)
+    lines_before = min(_CONTEXT_LINES, first.old)
+    lines_after = min(_CONTEXT_LINES, len(old) - last.old_end)
     spans = (
         _span(first.old - lines_before, last.old_end + lines_after),
         _span(first.new - lines_before, last.new_end + lines_after),
@@ -304,7 +304,7 @@ def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
     for edits in range(_MOST_EDITS):
         rows.append(dict(furthest))
         for diagonal in range(-edits, edits + 1, 2):
-            x = _begin(furthest, diagonal, edits)
+            x = _path_start(furthest, diagonal, edits)
             y = x - diagonal
             began = x
             while x < len(a) and y < len(b) and a[x] == b[y]:
@@ -313,13 +313,13 @@ def _equal(a: Sequence[int], b: Sequence[int]) -> Iterable[tuple[int, int]]:
             steps += 1 + x - began
             furthest[diagonal] = x
             if x >= len(a) and y >= len(b):
-                return _back(rows, x, y)
+                return _path_back(rows, x, y)
         if steps > _MOST_STEPS:
             break
     return ()
 
 
-def _begin(furthest: dict[int, int], diagonal: int, edits: int) -> int:
+def _path_start(furthest: dict[int, int], diagonal: int, edits: int) -> int:
     """Return the x from which a path goes on after one more edit: a line added or removed."""
     if_added = furthest.get(diagonal + 1, -1)
     if_removed = furthest.get(diagonal - 1, -1)
@@ -328,7 +328,7 @@ def _begin(furthest: dict[int, int], diagonal: int, edits: int) -> int:
     return if_removed + 1
 
 
-def _back(rows: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+def _path_back(rows: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
     """Return the positions of lines that stay, on the path that ends at ``x`` and ``y``, in order.
 
     Follows the path back through the rows that ``_equal`` kept.
@@ -336,7 +336,7 @@ def _back(rows: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int
     pairs = []
     for edits in range(len(rows) - 1, -1, -1):
         diagonal = x - y
-        began = _begin(rows[edits], diagonal, edits)
+        began = _path_start(rows[edits], diagonal, edits)
         while x > began:
             x = x - 1
             y = y - 1
@@ -357,7 +357,7 @@ _COLUMNS: Final = COLUMNS - 2
 #: Columns of the cell's first line.
 _LINE: Final = 56
 #: The column at which the meaning of an answer begins.
-_MEANING: Final = 9
+_ANSWER_COLUMNS: Final = 9
 #: Ends a line that continues in the next one.
 _GOES_ON: Final = "¬"
 #: Characters beyond ASCII that are named.
@@ -396,8 +396,8 @@ def prompt(question: Question) -> str:
     lines = wrap(f"cellblock asks: {question.asks}", columns=_COLUMNS)
     lines += [*question.shown, *question.begins]
     for answer, meaning in question.offers.items():
-        indent = f"{answer:<{_MEANING}}"
-        lines += wrap(meaning, indent=indent, hanging=" " * _MEANING, columns=_COLUMNS)
+        indent = f"{answer:<{_ANSWER_COLUMNS}}"
+        lines += wrap(meaning, indent=indent, hanging=" " * _ANSWER_COLUMNS, columns=_COLUMNS)
     *alternatives, last_alternative = (
         f"{question.code} (once)" if answer == "once" else f"{question.code} {answer}"
         for answer in question.offers

@@ -338,8 +338,8 @@ class Stopwatch:
         """Return ``timeout``, or the time that is left if that is less; None for no limit."""
         if self._timeout is None:
             return timeout
-        left = max(_MIN_TIMEOUT, self._timeout - self.seconds)
-        return left if timeout is None else min(timeout, left)
+        seconds_left = max(_MIN_TIMEOUT, self._timeout - self.seconds)
+        return seconds_left if timeout is None else min(timeout, seconds_left)
 
 
 class Execution:
@@ -490,13 +490,13 @@ class Execution:
         Return ``ending``, or another if that fails.
         """
         option = self._options.changes
-        passed = ending.status is NotebookStatus.passed
+        has_passed = ending.status is NotebookStatus.passed
         try:
-            if option == KEEP and passed:
+            if option == KEEP and has_passed:
                 await asyncio.to_thread(keeping.keep, staged, (), by="a run")
-            elif self._job.changes and passed:
+            elif self._job.changes and has_passed:
                 await asyncio.to_thread(keeping.write_out, staged, Path(self._job.changes))
-            if option == DROP or (self._job.changes and passed):
+            if option == DROP or (self._job.changes and has_passed):
                 await asyncio.to_thread(staged.drop)
         except (ChangesError, OSError) as exc:
             ending = Ending(NotebookStatus.failed, clip_reason(str(exc)))
@@ -568,7 +568,7 @@ class Execution:
         if result.usage is not None:
             self._peak_memory = max(self._peak_memory, result.usage.peak_memory_bytes)
         refusals = (result.refusal, result.stop, *result.denials)
-        self.refused += [(index + 1, one) for one in refusals if one is not None]
+        self.refused += [(index + 1, refusal) for refusal in refusals if refusal is not None]
         return self._ending_of(result, index + 1, sandbox.policy), result.status
 
     def _ending_of(self, result: Result, number: int, policy: Policy | None) -> Ending | None:
@@ -591,8 +591,10 @@ class Execution:
             own = self._options.cell_timeout
             policys = None if policy is None else policy.timeout
             if why and stop.why == "timeout" and own and (policys is None or own < policys):
-                most = "" if policys is None else f", up to {policys:g}: the policy's timeout"
-                why += f"\nTo raise it: --cell-timeout{most}."
+                upper_bound = (
+                    "" if policys is None else f", up to {policys:g}: the policy's timeout"
+                )
+                why += f"\nTo raise it: --cell-timeout{upper_bound}."
             elif why and stop.why in FIELD_OF_STOP:
                 field = FIELD_OF_STOP[stop.why]
                 why += f"\nTo raise it, set {field} in a policy file (--policy FILE)."

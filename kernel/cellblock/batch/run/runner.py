@@ -88,7 +88,7 @@ def result_text(result: NotebookResult) -> str:
     head = one_line(f"{result.status:<{_STATUS_WIDTH}}  {result.notebook}  ({', '.join(facts)})")
     if result.status is NotebookStatus.passed or not result.reason:
         return head
-    text = visible_lines(_where(result) + result.reason)
+    text = visible_lines(_cell_prefix(result) + result.reason)
     # The host's reason and remedy, which it adds to an error, are wrapped instead of cut.
     text = text.replace(" [cellblock: ", "\n[cellblock: ")
     lines = [
@@ -102,7 +102,7 @@ def result_text(result: NotebookResult) -> str:
     return "\n".join([head, *reason])
 
 
-def _where(result: NotebookResult) -> str:
+def _cell_prefix(result: NotebookResult) -> str:
     return f"cell {result.cell}: " if result.cell else ""
 
 
@@ -164,7 +164,7 @@ _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 def junit(results: Sequence[NotebookResult], seconds: float) -> str:
     """Return the report as JUnit XML. It has no commands to a CI runner that prints it."""
-    kinds = Counter(map(_element, results))
+    kinds = Counter(map(_junit_element, results))
     counts = {
         "tests": str(len(results)),
         "failures": str(kinds["failure"]),
@@ -184,14 +184,14 @@ def _add_case(suite: ET.Element, result: NotebookResult) -> None:
     folder, _, name = _legal(result.notebook).rpartition("/")
     attributes = {"classname": folder or ".", "name": name, "time": f"{result.seconds:.3f}"}
     case = ET.SubElement(suite, "testcase", attributes)
-    if (kind := _element(result)) is not None:
+    if (kind := _junit_element(result)) is not None:
         text = _legal(result.reason)
-        message = _where(result) + (text.splitlines() or [""])[0]
+        message = _cell_prefix(result) + (text.splitlines() or [""])[0]
         status = result.status.replace(" ", "-")
         ET.SubElement(case, kind, {"message": message, "type": status}).text = text
 
 
-def _element(result: NotebookResult) -> str | None:
+def _junit_element(result: NotebookResult) -> str | None:
     """Return the name of the element that says why a notebook did not pass; None if it passed."""
     match result.status:
         case NotebookStatus.passed:
