@@ -377,13 +377,13 @@ def under_policy(config: SessionConfig, policy: Policy) -> SessionConfig:
         if not _beneath(path, policy.filesystem_write_roots)
         or not paths.pattern_beneath(str(path), config.policy.filesystem_write_roots, before)
     )
-    named = tuple(dict.fromkeys((*config.secrets, *secrets)))
+    unreadable_secrets = tuple(dict.fromkeys((*config.secrets, *secrets)))
     narrowed = _resolved(
         policy,
         config.chosen,
-        layers=cover(config.prepare.plan.layers, policy, (*config.private, *named)),
+        layers=cover(config.prepare.plan.layers, policy, (*config.private, *unreadable_secrets)),
         places=(config.project, config.scratch),
-        unreadable=(config.private, named),
+        unreadable=(config.private, unreadable_secrets),
         cwd=config.prepare.cwd,
         inputs=config.prepare.inputs,
         file=config.file,
@@ -638,8 +638,8 @@ def planned(
     if not backend.wraps:
         return plan, None
     view = make_view(policy, plan, **folders)
-    shown = {name: getattr(backend, name)(view) for name in ("unseen", "mounted", "bounded")}
-    return replace(plan, **shown), Wrapping(backend, view)
+    folders_seen = {name: getattr(backend, name)(view) for name in ("unseen", "mounted", "bounded")}
+    return replace(plan, **folders_seen), Wrapping(backend, view)
 
 
 def prepare_message(

@@ -100,7 +100,7 @@ def _how_to_write(folder: str, roots: tuple[str, ...], scratch: str) -> str:
     The policy may name a write root that does not exist yet, such as the work folder of preset
     data. That root counts only once the folder is made, so the remedy says to make it.
     """
-    named = ", ".join(root.replace(scratch, "{scratch}", 1) for root in roots)
+    root_names = ", ".join(root.replace(scratch, "{scratch}", 1) for root in roots)
     place = Path(folder)
     missing = next(
         (
@@ -111,4 +111,4 @@ def _how_to_write(folder: str, roots: tuple[str, ...], scratch: str) -> str:
         None,
     )
     make = f"Make the folder {missing}, if the policy lets cells write there. Or n"
-    return f"{make if missing else 'N'}ame what is beneath a write root: {named}."
+    return f"{make if missing else 'N'}ame what is beneath a write root: {root_names}."

@@ -129,9 +129,9 @@ class History:
 
     def tail(self, count: int, *, raw: bool) -> list[Entry]:
         """Return the last ``count`` cells: those of earlier sessions, then this session's."""
-        here = self._entries(raw=raw)[-count:] if count else []
-        missing = min(count, _MAX_ENTRIES) - len(here)
-        return [*self._earlier(missing, raw=raw), *here]
+        newest = self._entries(raw=raw)[-count:] if count else []
+        missing = min(count, _MAX_ENTRIES) - len(newest)
+        return [*self._earlier(missing, raw=raw), *newest]
 
     def range(self, session: int, start: int, stop: int | None, *, raw: bool) -> list[Entry]:
         """Return lines ``start`` to ``stop`` (exclusive) of this session (0).
@@ -162,7 +162,7 @@ class History:
         if count <= 0 or self._path is None or not os.path.exists(self._path):
             return []
 
-        def read(db: sqlite3.Connection) -> list[Entry]:
+        def read_entries(db: sqlite3.Connection) -> list[Entry]:
             entries = list[Entry]()
             size = 0
             for session, line, text in db.execute(_EARLIER, (raw, self._session, _MAX_CELL, count)):
@@ -172,7 +172,7 @@ class History:
                 entries.append((session, line, text))
             return entries[::-1]
 
-        return self._with_database(read) or []
+        return self._with_database(read_entries) or []
 
     def _with_database(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
         """Call ``action`` with the open database; a failure turns history off for good."""
@@ -249,14 +249,18 @@ def encode_inputs(values: Mapping[str, Any], *, source: str = "inputs") -> dict[
     for name, value in values.items():
         if type(name) is not str or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
             remedy = f"Give a text of 1 to {LONGEST_NAME} printable characters."
-            raise InputError("not a name", file=source, value=_shown(name), remedy=remedy)
+            raise InputError("not a name", file=source, value=_shortened(name), remedy=remedy)
         try:
             _check_json(value)
             encoded[name] = json.dumps(value, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError) as exc:
             remedy = "Give JSON data: None, bool, int, float, str, list, dict with text keys."
             raise InputError(
-                f"no JSON data: {exc}", file=source, key=name, value=_shown(value), remedy=remedy
+                f"no JSON data: {exc}",
+                file=source,
+                key=name,
+                value=_shortened(value),
+                remedy=remedy,
             ) from None
         size += len(encoded[name])
         if size > MOST_BYTES:
@@ -320,7 +324,7 @@ def _check_json(value: Any, depth: int = 0) -> None:
         raise TypeError(f"it is of type {kind.__name__}")
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     """Return a value as an error shows it: ASCII, and not too long."""
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -71,13 +71,13 @@ if TYPE_CHECKING:
 
 
 _MAGIC: Final = f"%{SHOWS_POLICY}"
-_NAMES: Final = "names that were seen before can still be looked up"
-_NAMED: Final = ("filesystem_read_roots", "read_deny_paths")
+_NAMES_REMAIN: Final = "names that were seen before can still be looked up"
+_FIELDS_OF_FOLDERS: Final = ("filesystem_read_roots", "read_deny_paths")
 #: Seconds that looking up the folders which a policy names may take. It normally takes some
 #: milliseconds, but cells can keep folders busy.
 PATIENCE: Final = 3.0
 _BUSY: Final = f"names folders that could not be looked at within {PATIENCE:g} s"
-_END_THEM: Final = "Cells keep them busy: end what they have started, or try again."
+_BUSY_REMEDY: Final = "Cells keep them busy: end what they have started, or try again."
 
 
 # --- settings -----------------------------------------------------------------------------------
@@ -193,32 +193,37 @@ class Narrower:
         )
 
     def weigh_cell(
-        self, request: ExecuteRequest, session: NarrowedSession, then: Callable[[Weighed], None]
+        self,
+        request: ExecuteRequest,
+        session: NarrowedSession,
+        on_weighed: Callable[[Weighed], None],
     ) -> None:
-        """Find out whether a cell may narrow the policy so; ``then`` is called in the event loop.
+        """Find out whether a cell may narrow the policy so; call ``on_weighed`` in the event loop.
 
         This runs in a thread, because looking up the folders that the cell names waits for whoever
         keeps them locked.
         """
         code = request.code
         rules = session.settings.rules
-        asked, findings = narrow_requests.read_cell(code, rules)
+        narrow_request, findings = narrow_requests.read_cell(code, rules)
         if findings:
-            then(Weighed(asked, None, findings))
+            on_weighed(Weighed(narrow_request, None, findings))
             return
 
-        def end(outcome: Future[SessionSettings | tuple[Finding, ...]]) -> None:
+        def on_settings(outcome: Future[SessionSettings | tuple[Finding, ...]]) -> None:
             try:
                 result = outcome.result()
             except OSError:  # too late, or no more threads can be started
-                result = explained([PolicyError(_BUSY, remedy=_END_THEM)], asked, code, rules)
+                result = explained(
+                    [PolicyError(_BUSY, remedy=_BUSY_REMEDY)], narrow_request, code, rules
+                )
             if isinstance(result, tuple):
-                then(Weighed(asked, None, result))
+                on_weighed(Weighed(narrow_request, None, result))
             else:
-                then(Weighed(asked, result, ()))
+                on_weighed(Weighed(narrow_request, result, ()))
 
-        weigh = partial(self._weigh_request, asked, code, rules)
-        self._weighing = threads.begin(self._reactor, weigh, end, seconds=PATIENCE)
+        weigh = partial(self._weigh_request, narrow_request, code, rules)
+        self._weighing = threads.begin(self._reactor, weigh, on_settings, seconds=PATIENCE)
 
     def close(self) -> None:
         """Narrow nothing more. Called when the session ends."""
@@ -242,17 +247,19 @@ class Narrower:
         audit = self._front.audit
         code = request.code
         rules = session.settings.rules
-        asked, settings, findings = weighed
+        narrow_request, settings, findings = weighed
         if settings is not None:
             try:
                 used = session.requests.used
                 step = (
-                    NarrowingStep.fresh if asked.fresh else self._step(settings.policy, used=used)
+                    NarrowingStep.fresh
+                    if narrow_request.fresh
+                    else self._step(settings.policy, used=used)
                 )
                 settings = structs.replace(settings, step=step)
             except PolicyError as error:
                 settings = None
-                findings = explained([error], asked, code, rules, NOT_KEPT)
+                findings = explained([error], narrow_request, code, rules, NOT_KEPT)
         unwritten = audit.decided(request, findings, (), by=admitted_by)
         if settings is None or unwritten is not None:
             status: Literal["denied", "refused"] = "denied" if findings else "refused"
@@ -265,11 +272,11 @@ class Narrower:
             outcome = Outcome("ok")
             if reply is None or (isinstance(reply, Stopped) and reply.why == "narrowed"):
                 # A guest that was lost meanwhile left nothing that the card could call kept.
-                kept = reply if session.requests.used else None
-                self.show_change(settings, kept, used=used)
+                kept_reply = reply if session.requests.used else None
+                self.show_change(settings, kept_reply, used=used)
             elif isinstance(reply, PolicyUnchanged):
                 error = narrow_requests.new_guest_error("", reply.why)
-                findings_shown = explained([error], asked, code, rules, NOT_KEPT)
+                findings_shown = explained([error], narrow_request, code, rules, NOT_KEPT)
                 outcome = Outcome("denied", findings=findings_shown)
             else:
                 outcome = outcome_of(reply, {})
@@ -285,27 +292,27 @@ class Narrower:
 
     def check(self, code: str, rules: Rules) -> tuple[Finding, ...]:
         """Return the findings against a cell that narrows the policy, without narrowing it."""
-        asked, findings = narrow_requests.read_cell(code, rules)
+        narrow_request, findings = narrow_requests.read_cell(code, rules)
         if findings:
             return findings
-        return explained(self.weigh(asked.changes)[1], asked, code, rules)
+        return explained(self.weigh(narrow_request.changes)[1], narrow_request, code, rules)
 
     # --- whether a narrowing is possible ------------------------------------------------------
 
     def _weigh_request(
-        self, asked: NarrowRequest, code: str, rules: Rules
+        self, narrow_request: NarrowRequest, code: str, rules: Rules
     ) -> SessionSettings | tuple[Finding, ...]:
         """Return the settings that a cell asks for, or the findings against them."""
-        policy, errors = self.weigh(asked.changes)
+        policy, errors = self.weigh(narrow_request.changes)
         if errors:
-            return explained(errors, asked, code, rules)
+            return explained(errors, narrow_request, code, rules)
         try:
             return self.settings_under(policy)
         except PolicyError as error:
             problem = error
         except BackendError as error:
             problem = PolicyError(str(error), remedy="Run `cellblock doctor`.")
-        return explained([problem], asked, code, rules, NOT_KEPT)
+        return explained([problem], narrow_request, code, rules, NOT_KEPT)
 
     def weigh(self, changes: Mapping[str, Any]) -> tuple[Policy, tuple[PolicyError, ...]]:
         """Return the policy with these changes, and all errors in them; () if there are none."""
@@ -478,7 +485,7 @@ def _lasting(fields: Mapping[str, str], before: Policy, *, wrapped: bool) -> dic
         # The relay ends connections to listed hosts. Any others stay open.
         ends = name == "network_access" and before.network_access is not True
         holes = [ROWS[name].stays] if ROWS[name].stays and not ends else []
-        holes += [_NAMES] if wrapped and name in _NAMED else []
+        holes += [_NAMES_REMAIN] if wrapped and name in _FIELDS_OF_FOLDERS else []
         if holes:
             remaining[name] = "; ".join(holes)
     return remaining

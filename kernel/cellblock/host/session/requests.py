@@ -437,7 +437,7 @@ class Requests:
             # call ``prepare_guest``, which would put off the snapshot that is due.
             request.state = RequestState.running
             request.began_at = self._clock()
-            if not self._others(request):
+            if not self._running_beside(request):
                 self._monitor.begin(guest.pid)
             request.undo_steps = steps
             self._undo_when_alone(request, messages.Done(id=message.id))
@@ -512,8 +512,8 @@ class Requests:
         request.state = RequestState.sent
         self._check_later()
         request.read = request.acknowledged = False
-        for other in (running := self._others(request)):
-            other.overlapped = request.overlapped = True
+        for overlapping in (running := self._running_beside(request)):
+            overlapping.overlapped = request.overlapped = True
         self._deadlines_of(request).sent(request)
         self.tools.begin(request.subshell, request.number)
         if not running:
@@ -556,14 +556,14 @@ class Requests:
         Until then, and while the main shell's request replaces the guest, no subshell begins
         anything (``_is_reserved``).
         """
-        if self._others(None):
+        if self._running_beside(None):
             self._exclusive = action, interrupted
         else:
             action()
 
     def _run_exclusive(self) -> None:
         """Run the action that waits for the guest to be alone, if no subshell runs anything."""
-        if self._exclusive is not None and not self._others(None):
+        if self._exclusive is not None and not self._running_beside(None):
             (action, _), self._exclusive = self._exclusive, None
             action()
 
@@ -668,18 +668,22 @@ class Requests:
             (request for request in self._in_flight() if request.message.id == number), None
         )
 
-    def _others(self, request: InFlight | None) -> list[InFlight]:
+    def _running_beside(self, request: InFlight | None) -> list[InFlight]:
         """Return the requests that the guest has beside ``request``.
 
         For None, return those of subshells that were sent and have not been answered.
         """
         if request is None:
             return [
-                other for other in self.beside.values() if other.state is not RequestState.admitted
+                request_beside
+                for request_beside in self.beside.values()
+                if request_beside.state is not RequestState.admitted
             ]
         runs = RequestState.sent, RequestState.running
         return [
-            other for other in self._in_flight() if other is not request and other.state in runs
+            request_beside
+            for request_beside in self._in_flight()
+            if request_beside is not request and request_beside.state in runs
         ]
 
     def _charged(self) -> InFlight | None:
@@ -790,7 +794,7 @@ class Requests:
         if self.on_folder_lost is not None and self._monitor.is_past_forgiving:
             self.on_folder_lost()
             return
-        sent = [
+        running = [
             request
             for request in self._in_flight()
             if request.runs_code and request.state > RequestState.admitted
@@ -802,12 +806,12 @@ class Requests:
             elif why == "memory" and self._monitor.is_charged:
                 detail = CHARGED
             self.supervisor.replace(Stopped(why, detail))
-        elif sent:
+        elif running:
             # What concurrent requests use can't be told apart. It is counted from when the first
             # of them began, and charged to that request.
-            first = min(sent, key=lambda request: request.since)
-            if first.state is not RequestState.ending:
-                self._deadlines_of(first).over(first, why)
+            earliest = min(running, key=lambda request: request.since)
+            if earliest.state is not RequestState.ending:
+                self._deadlines_of(earliest).over(earliest, why)
 
     def _abandon(self, request: InFlight) -> None:
         """Answer a query that takes too long with None. Called by its deadlines.
@@ -935,8 +939,8 @@ class Requests:
         if self._approver is not None:
             self._approver.end()  # now, because the answer may have to wait for a snapshot
         if self._has_connected():
-            for other in self._in_flight():
-                other.called = True
+            for in_flight in self._in_flight():
+                in_flight.called = True
         failed = message.error is not None
         if request.over is not None and (failed or not request.undo_steps):
             self._record_and_answer(request, request.stopped(request.over, message))
@@ -1010,9 +1014,9 @@ class Requests:
         ``Core.cell_ended`` decides whether a snapshot is taken, and whether the answer waits for
         it.
         """
-        now = self._clock()
+        ended_at = self._clock()
         message = request.message
-        seconds = now - request.began_at
+        seconds = ended_at - request.began_at
         repeatable = (
             isinstance(message, messages.Execute)
             and self._repeatable.judge(message.source)  # it may define what a later one calls
@@ -1036,14 +1040,14 @@ class Requests:
             message,
             seconds,
             repeatable=repeatable,
-            ended=now,
+            ended=ended_at,
             side_effects=must_not_rerun,
             is_unparsed=isinstance(message, messages.Execute)
             and isinstance(reply, messages.Done)
             and reply.error is not None  # a cell without an error was Python; don't parse it
             and not is_python(message.raw),
         )
-        self.supervisor.ran(past_request, answer, alone=not self._others(request))
+        self.supervisor.ran(past_request, answer, alone=not self._running_beside(request))
 
     def _undo_when_alone(self, request: InFlight, reply: messages.Done) -> None:
         """Undo cells as soon as no subshell runs anything."""
@@ -1082,21 +1086,23 @@ class Requests:
         """Keep the state as a checkpoint, or restore one, as soon as no subshell runs anything."""
         magic = f"%{'restore' if message.restores else 'checkpoint'} {message.name}"
 
-        def done(refusal: str) -> None:
+        def on_result(refusal: str) -> None:
             if self.request is request:
                 refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
                 self._record_and_answer(request, refused if refusal else reply)
 
-        def do() -> None:
+        def carry_out() -> None:
             if message.restores:
-                self.supervisor.snapshots.restore(message.name, done)
+                self.supervisor.snapshots.restore(message.name, on_result)
             else:
                 number = request.message.execution_count
-                self.supervisor.snapshots.checkpoint(message.name, done, number)
+                self.supervisor.snapshots.checkpoint(message.name, on_result, number)
 
         request.state = RequestState.ending
         request.reply = reply
-        self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))
+        self.when_alone(
+            carry_out, lambda: on_result("it waited for subshells, and was interrupted")
+        )
 
     def _do_branch(self, request: InFlight, message: messages.Branch, reply: messages.Done) -> None:
         """Go to a branch, drop one or list them, as soon as no subshell runs anything."""
@@ -1105,7 +1111,7 @@ class Requests:
         start = message.start or ""
         magic = " ".join(filter(None, ("%branch", "-d" * message.drops, name, start)))
 
-        def done(refusal: str) -> None:
+        def on_result(refusal: str) -> None:
             if self.request is request:
                 if not refusal:  # a state that is restored comes by ``on_loss`` instead
                     begins = name is not None and not message.drops
@@ -1113,17 +1119,19 @@ class Requests:
                 refused = Refused(f"{magic}: {refusal}", reply.read_bytes)
                 self._record_and_answer(request, refused if refusal else reply)
 
-        def do() -> None:
+        def carry_out() -> None:
             if name is None:
-                done("")
+                on_result("")
             elif message.drops:
-                done(snapshots.drop_name(name))
+                on_result(snapshots.drop_name(name))
             else:
-                snapshots.go_to_branch(name, start, done)
+                snapshots.go_to_branch(name, start, on_result)
 
         request.state = RequestState.ending
         request.reply = reply
-        self.when_alone(do, lambda: done("it waited for subshells, and was interrupted"))
+        self.when_alone(
+            carry_out, lambda: on_result("it waited for subshells, and was interrupted")
+        )
 
     def _answer(self, request: InFlight, reply: Any) -> None:
         """End a request with its guest's reply. A reply that can't be shown ends the guest."""
@@ -1155,11 +1163,11 @@ class Requests:
             self.beside.pop(request.subshell, None)
         else:
             self.request = None
-        running = self._others(request)
+        running = self._running_beside(request)
         read_bytes = reply.read_bytes if ran else 0
         if running:
             self.usage = self._monitor.taken(request.since, read_bytes)
-            self._monitor.go_on(min(one.since for one in running))
+            self._monitor.go_on(min(running_request.since for running_request in running))
         else:
             self.usage = self._monitor.end(read_bytes)
         if isinstance(reply, messages.Done) and reply.compiled and self.on_compiled is not None:
@@ -1261,13 +1269,13 @@ class Requests:
         beside_stop = stopped if charged is None else replace(stopped, beside=True)
         # The card of a request that ends shows the loss. If none ends, the front shows it itself.
         shown_by_request = request is not None
-        for other in tuple(self.beside.values()):
-            if other.may_be_resent(stopped.why):
-                other.resent += other.state is not RequestState.admitted
-                other.state = RequestState.admitted
+        for beside in tuple(self.beside.values()):
+            if beside.may_be_resent(stopped.why):
+                beside.resent += beside.state is not RequestState.admitted
+                beside.state = RequestState.admitted
             else:
                 shown_by_request = True
-                self.finish(other, stopped if other is charged else beside_stop)
+                self.finish(beside, stopped if beside is charged else beside_stop)
         if request is not charged:
             stopped = beside_stop
         if stopped.why == "undo" and request is not None:
@@ -1359,8 +1367,8 @@ class Requests:
         """
         zygote = self.supervisor.zygote
         # A copy of the items, because the event loop's thread may change them meanwhile.
-        seen = () if zygote is None else tuple(zygote.seen_folders.items())
-        for root, folder in seen:
+        folders_seen = () if zygote is None else tuple(zygote.seen_folders.items())
+        for root, folder in folders_seen:
             if within(path, root):
                 return open_beneath(folder, path[len(root) :])
         if any(within(path, layer.root) for layer in self._layers):

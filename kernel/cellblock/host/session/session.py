@@ -142,23 +142,23 @@ class Keeper:
             return
         number = audit.number
 
-        def ended(outcome: Outcome) -> None:
+        def on_outcome(outcome: Outcome) -> None:
             self._approver = None
             done(outcome)
             audit.ended(number, outcome)
 
-        def failed(why: str) -> None:
+        def fail(why: str) -> None:
             error = messages.Error(ename="ChangesError", evalue=why, traceback=[why])
-            ended(Outcome("error", error=error))
+            on_outcome(Outcome("error", error=error))
 
-        self._failed = failed
+        self._failed = fail
         staged = self._front.views.listable()
         if staged is None:
-            failed("nothing is staged under this policy")
+            fail("nothing is staged under this policy")
         elif words[0] == "drop":
-            self._drop(staged, words[1:], ended)
+            self._drop(staged, words[1:], on_outcome)
         else:
-            self._keep(staged, words[1:], request, ended)
+            self._keep(staged, words[1:], request, on_outcome)
 
     def interrupt(self) -> bool:
         """Abandon the question or copying under way; return whether there was any."""
@@ -180,42 +180,42 @@ class Keeper:
 
     # --- dropping -----------------------------------------------------------------------------
 
-    def _drop(self, staged: Staged, words: Sequence[str], ended: Done) -> None:
-        def dropped(outcome: Future[Sequence[Change]]) -> None:
+    def _drop(self, staged: Staged, words: Sequence[str], on_outcome: Done) -> None:
+        def on_dropped(outcome: Future[Sequence[Change]]) -> None:
             try:
                 rows = _rows(staged, outcome.result())
             except (ChangesError, OSError) as error:
                 self._failed(str(error))
                 return
             self._front.outputs.card(tables.settled_changes(rows, kept=False))
-            ended(Outcome("ok"))
+            on_outcome(Outcome("ok"))
 
         if words:
             self._failed("%changes drop takes nothing: it drops all that is staged")
         else:
-            threads.begin(self._reactor, staged.drop, dropped)
+            threads.begin(self._reactor, staged.drop, on_dropped)
 
     # --- keeping ------------------------------------------------------------------------------
 
     def _keep(
-        self, staged: Staged, words: Sequence[str], request: ExecuteRequest, ended: Done
+        self, staged: Staged, words: Sequence[str], request: ExecuteRequest, on_outcome: Done
     ) -> None:
         """List the changes that ``words`` name, ask the user about them, and keep them."""
-        options = [word for word in words if word.startswith("--")]
-        if unknown := next((word for word in options if word != OVERWRITE), None):
+        options = [option for option in words if option.startswith("--")]
+        if unknown := next((option for option in options if option != OVERWRITE), None):
             self._failed(f"%changes keep has no option {unknown}: there is {OVERWRITE}")
             return
-        names = [word for word in words if not word.startswith("--")]
+        names = [option for option in words if not option.startswith("--")]
 
-        def listed(outcome: Future[list[Change]]) -> None:
+        def on_listed(outcome: Future[list[Change]]) -> None:
             self._listing = None
             try:
-                self._ask(staged, outcome.result(), (options, names), request, ended)
+                self._ask(staged, outcome.result(), (options, names), request, on_outcome)
             except (ChangesError, OSError) as error:
                 self._failed(str(error))
 
         chosen = partial(staged.chosen, names, overwrite=bool(options))
-        self._listing = threads.begin(self._reactor, chosen, listed)
+        self._listing = threads.begin(self._reactor, chosen, on_listed)
 
     def _ask(
         self,
@@ -223,7 +223,7 @@ class Keeper:
         chosen: Sequence[Change],
         selection: tuple[Sequence[str], Sequence[str]],
         request: ExecuteRequest,
-        ended: Done,
+        on_outcome: Done,
     ) -> None:
         """Ask the user whether to keep the ``chosen`` changes, and keep them. Raises ChangesError.
 
@@ -240,23 +240,23 @@ class Keeper:
             where = f"`cellblock changes keep {command}` in a terminal"
             raise ChangesError(f"{too_many(chosen)}, or keep them with {where}")
 
-        def read(digests: Mapping[str, str]) -> None:
+        def ask_user(digests: Mapping[str, str]) -> None:
             self._front.outputs.card(self._front.views.changes_card(staged, chosen, digests))
             request_text = of_keeping(chosen, digests, paths)
-            approver.ask_keeping(request_text, lambda decision: decided(decision, digests))
+            approver.ask_keeping(request_text, lambda decision: on_decision(decision, digests))
 
-        def decided(decision: Decision, digests: Mapping[str, str]) -> None:
+        def on_decision(decision: Decision, digests: Mapping[str, str]) -> None:
             approver.end()
             self._approver = None
             if decision.scope is None:
                 self._failed(f"{Heading.NOT_KEPT}{decision.why}")
             else:
-                self._steps.run(keeping.steps(staged, chosen, digests), kept, self._failed)
+                self._steps.run(keeping.steps(staged, chosen, digests), on_kept, self._failed)
 
-        def kept(kept_files: Sequence[Kept]) -> None:
+        def on_kept(kept_files: Sequence[Kept]) -> None:
             self._front.audit.kept(kept_files, staged.session, "a code")
             self._front.outputs.card(tables.settled_changes(_rows(staged, chosen), kept=True))
-            ended(Outcome("ok"))
+            on_outcome(Outcome("ok"))
 
         prompt = Prompt(self._front.consult, self._grants)
         audit = self._front.audit
@@ -264,7 +264,7 @@ class Keeper:
             prompt, self._grants, observe=audit.approved, tell=self._front.outputs.notice
         )
         approver.begin(request)
-        self._steps.run(keeping.digests(staged, chosen), read, self._failed)
+        self._steps.run(keeping.digests(staged, chosen), ask_user, self._failed)
 
 
 def _rows(staged: Staged, changes: Sequence[Change]) -> list[tables.ChangeRow]:
@@ -415,8 +415,8 @@ class Session:
 
     def start(self, parent: Session | None = None) -> None:
         """Start tools and a guest before the first request; a fork has its ``parent``'s tools."""
-        known = {} if parent is None else parent.requests.tools.from_workers
-        self.requests.tools.open(self._on_tools, self._on_tools_failed, known)
+        parent_tools = {} if parent is None else parent.requests.tools.from_workers
+        self.requests.tools.open(self._on_tools, self._on_tools_failed, parent_tools)
         self.requests.prepare_guest()
 
     def _on_tools(self, tools: tuple[messages.Tool, ...]) -> None:
@@ -447,16 +447,16 @@ class Session:
             decided()
             return
 
-        def ended(outcome: Outcome) -> None:
+        def on_outcome(outcome: Outcome) -> None:
             approver.end()
             done(outcome)
 
         def answered(answer: Decision) -> None:
-            self._decide(request, ended, answer=answer)
+            self._decide(request, on_outcome, answer=answer)
             decided()
 
         approver.begin(request)
-        self._decide(request, ended, ask=answered)
+        self._decide(request, on_outcome, ask=answered)
         if not approver.asks:
             decided()
 
@@ -500,11 +500,11 @@ class Session:
         if keeper is not None and keeps:
             keeper.run(request, done, admitted_by=ruling.by)
         elif narrower is not None:
-            by = ruling.by
+            admitted_by = ruling.by
 
             def narrow(weighed: Weighed) -> None:
                 self.requests.when_alone(
-                    lambda: narrower.narrow(request, self, weighed, done, admitted_by=by),
+                    lambda: narrower.narrow(request, self, weighed, done, admitted_by=admitted_by),
                     lambda: done(_failed("KeyboardInterrupt", "it waited for subshells")),
                 )
 

@@ -421,9 +421,9 @@ class Snapshots:
         """Return the bytes of memory that a process has for itself."""
         return private_bytes(self._pid(process))
 
-    def reading(self, process: int | None, resident: int, given: int) -> Reading:
+    def reading(self, process: int | None, resident: int, given_pages: int) -> Reading:
         """Return what memory a process has. ``World.reading`` explains the arguments."""
-        return memory.read(self._pid(process), resident, given)
+        return memory.read(self._pid(process), resident, given_pages)
 
     def uses_device(self, process: int | None) -> bool:
         """Return whether a process has used a device, as far as the zygote has reported it."""
@@ -468,17 +468,17 @@ class Snapshots:
         """Return whether a copy was asked for that does not stand yet."""
         return self.core.is_forking()
 
-    def checkpoint(self, name: str, then: Callable[[str], None], cell: int = 0) -> None:
-        """Keep the guest's state under a name; ``then`` is called with why not, or ""."""
-        self.play(self.core.checkpoint, name, then, cell)
+    def checkpoint(self, name: str, on_result: Callable[[str], None], cell: int = 0) -> None:
+        """Keep the guest's state under a name; ``on_result`` is called with why not, or ""."""
+        self.play(self.core.checkpoint, name, on_result, cell)
 
     def restore(self, name: str, refused: Callable[[str], None]) -> None:
         """Go back to a checkpoint, and keep it; ``refused`` is called if that can't be done."""
         self.play(self.core.restore, name, refused)
 
-    def go_to_branch(self, name: str, start: str, then: Callable[[str], None]) -> None:
+    def go_to_branch(self, name: str, start: str, on_result: Callable[[str], None]) -> None:
         """Go to a branch, or begin it, as ``Core.go_to_branch`` explains."""
-        self.play(self.core.go_to_branch, name, start, then)
+        self.play(self.core.go_to_branch, name, start, on_result)
 
     def drop_name(self, name: str) -> str:
         """Drop a branch or a checkpoint; return why not, or ""."""
@@ -488,9 +488,9 @@ class Snapshots:
         """Return the branches and checkpoints that are kept."""
         return names.listing(self.core.branch, self.chain.named(), begins=begins)
 
-    def fork(self, count: int, then: Callable[[list[Snapshot]], None]) -> None:
-        """Have ``count`` copies made of the guest as it is; ``then`` is called with those made."""
-        self.play(self.core.fork, count, then)
+    def fork(self, count: int, on_copies: Callable[[list[Snapshot]], None]) -> None:
+        """Have ``count`` copies made of the guest as it is; ``on_copies`` gets those made."""
+        self.play(self.core.fork, count, on_copies)
 
     def let_go(self, *copies: Snapshot | None) -> None:
         """Drop copies that are not needed after all."""
@@ -559,11 +559,13 @@ class Snapshots:
         ordered = sorted(numbers, key=lambda number: number == self.core.guest)
         pids = {number: pid for number in ordered if (pid := self._pid(number)) is not None}
 
-        def ask() -> tuple[frozenset[int], dict[int, shares.Shares]]:
-            known = shares.read(pids.values()) or {}
-            return numbers, {number: known[pid] for number, pid in pids.items() if pid in known}
+        def ask_kernel() -> tuple[frozenset[int], dict[int, shares.Shares]]:
+            shares_by_pid = shares.read(pids.values()) or {}
+            return numbers, {
+                number: shares_by_pid[pid] for number, pid in pids.items() if pid in shares_by_pid
+            }
 
-        self._shares.begin_if_due(ask)
+        self._shares.begin_if_due(ask_kernel)
 
     def held_together(self) -> int:
         """Return how many bytes a sandbox and its forks hold together; 0 if it has no forks.
@@ -579,13 +581,13 @@ class Snapshots:
         memory_max = self.core.policy.forks_max_bytes
         if memory_max is None or estimate > memory_max:
             return estimate
-        shown = sum(user.shown() for user in users)
-        if shown <= memory_max:
+        resident = sum(user.shown() for user in users)
+        if resident <= memory_max:
             return estimate
         # One user asks for all, so that there is one reading at a time.
         first = next((user for user in users if isinstance(user, Snapshots)), self)
         # Bounded by what they show now: a guest that was large at the reading may be gone.
-        return max(estimate, min(shown, first.measured_together()))
+        return max(estimate, min(resident, first.measured_together()))
 
     def measured_together(self) -> int:
         """Return how many bytes all guests of the lineage hold, as the OS kernel divides pages.
@@ -621,13 +623,19 @@ class Snapshots:
         guest = self.core.guest
         if self.lineage is None or guest is None:
             return 0
-        now = Reading(self.resident(guest), self.core.given + page_faults(self._pid(guest)))
-        held = now.size if self.base is None else memory.added(self.base, now)
+        guest_reading = Reading(
+            self.resident(guest), self.core.given + page_faults(self._pid(guest))
+        )
+        held_bytes = (
+            guest_reading.size if self.base is None else memory.added(self.base, guest_reading)
+        )
         users = self.lineage.users
         forks = (fork for fork in users if isinstance(fork, Snapshots) and fork.parent is self)
         bases = sorted((fork.base for fork in forks if fork.base), key=lambda fork: fork.faults)
-        held += self.programs_held()
-        return held + sum(memory.left_behind(*readings) for readings in pairwise([*bases, now]))
+        held_bytes += self.programs_held()
+        return held_bytes + sum(
+            memory.left_behind(*readings) for readings in pairwise([*bases, guest_reading])
+        )
 
     def shown(self) -> int:
         """Return the bytes that the guest and the programs of its cells show as resident."""
@@ -685,15 +693,15 @@ def _replayed(request: PastRequest) -> messages.ToGuest:
     return message
 
 
-def _of_guest(pid: int, pids: list[int], known: dict[int, shares.Shares]) -> int:
+def _of_guest(pid: int, pids: list[int], shares_by_pid: dict[int, shares.Shares]) -> int:
     """Return the bytes that a guest has, counting those that it shares with its copies fully.
 
-    ``pid`` is the guest, ``pids`` are the guest and its copies, ``known`` their shares of all
-    pages. The OS kernel divides a page among the processes that have it. So the shares of the guest
-    and its copies are added up, and what the copies have and the guest has not is taken off.
+    ``pid`` is the guest, ``pids`` are the guest and its copies, ``shares_by_pid`` their shares of
+    all pages. The OS kernel divides a page among the processes that have it. So the shares of the
+    guest and its copies are added up, and what the copies have and the guest has not is taken off.
     """
-    guest = known.pop(pid, None)
+    guest = shares_by_pid.pop(pid, None)
     if guest is None:
         return 0
-    copies = [known[copy_pid] for copy_pid in pids if copy_pid in known]
+    copies = [shares_by_pid[copy_pid] for copy_pid in pids if copy_pid in shares_by_pid]
     return guest.share + sum(copy.share for copy in copies) - shares.beyond(guest, copies)

@@ -52,13 +52,15 @@ class Reading(Struct, frozen=True):
     huge: int | None = None
 
 
-def read(pid: int | None, resident: int, given: int) -> Reading:
+def read(pid: int | None, resident: int, given_pages: int) -> Reading:
     """Read the memory of a guest.
 
-    ``resident`` are the bytes of its own. ``given`` are the pages that were given to the processes
-    which it has its state from.
+    ``resident`` are the bytes of its own. ``given_pages`` are the pages that were given to the
+    processes which it has its state from.
     """
-    return Reading(resident, given + page_faults(pid), huge_pages() if resident >= LARGE else None)
+    return Reading(
+        resident, given_pages + page_faults(pid), huge_pages() if resident >= LARGE else None
+    )
 
 
 def taken(pid: int, had: Reading, stats: StatReader) -> tuple[int, int]:
@@ -87,8 +89,8 @@ def left_behind(older: Reading, newer: Reading) -> int:
     larger.
     """
     huge = 0 if newer.huge is None or older.huge is None else max(0, newer.huge - older.huge)
-    given = max(0, newer.faults - older.faults) * PAGE + huge * huge_size()
-    return min(older.size, max(0, older.size + given - newer.size))
+    given_bytes = max(0, newer.faults - older.faults) * PAGE + huge * huge_size()
+    return min(older.size, max(0, older.size + given_bytes - newer.size))
 
 
 def added(older: Reading, newer: Reading) -> int:
@@ -98,8 +100,8 @@ def added(older: Reading, newer: Reading) -> int:
     not looked at: their number is the machine's, not the process's, and a shared huge page is
     copied in small pages.
     """
-    given = max(0, newer.faults - older.faults) * PAGE
-    return min(newer.size, max(given, newer.size - older.size))
+    given_bytes = max(0, newer.faults - older.faults) * PAGE
+    return min(newer.size, max(given_bytes, newer.size - older.size))
 
 
 # --- the memory of the machine ----------------------------------------------------------------
@@ -141,8 +143,8 @@ def _groups() -> tuple[tuple[Path, Path], ...]:
     base = Path("/sys/fs/cgroup")
     folder = base / own.lstrip("/")
     folders = [path for path in (folder, *folder.parents) if path.is_relative_to(base)]
-    named = ((path / "memory.max", path / "memory.current") for path in folders)
-    return tuple(pair for pair in named if pair[0].exists())
+    limits_and_usages = ((path / "memory.max", path / "memory.current") for path in folders)
+    return tuple(pair for pair in limits_and_usages if pair[0].exists())
 
 
 # --- the budget for one more copy -------------------------------------------------------------
@@ -234,13 +236,13 @@ class Budget:
         self._too_large = None
         return False
 
-    def _has_free(self, wanted: int) -> bool:
+    def _has_free(self, needed_bytes: int) -> bool:
         """Return whether as many bytes are free. Read that anew, unless there was plenty lately."""
-        now = self._clock()
-        if self._last_free - wanted < PLENTY or now - self._read_at > FRESH:
+        now_seconds = self._clock()
+        if self._last_free - needed_bytes < PLENTY or now_seconds - self._read_at > FRESH:
             self._last_free = available()
-            self._read_at = now
-        return self._last_free >= wanted
+            self._read_at = now_seconds
+        return self._last_free >= needed_bytes
 
     def took(self, seconds: float, resident: int) -> None:
         """Record how long a copy of a guest of ``resident`` bytes took to stand."""

@@ -117,11 +117,11 @@ class World(Protocol):
     def resident(self, process: int | None) -> int:
         """Return the bytes of memory that a process has for itself; 0 if there is no process."""
 
-    def reading(self, process: int | None, resident: int, given: int) -> memory.Reading:
+    def reading(self, process: int | None, resident: int, given_pages: int) -> memory.Reading:
         """Return what memory a process has.
 
-        ``resident`` is the result of that method; ``given`` are the pages that were given to the
-        processes which the process has its state from.
+        ``resident`` is the result of that method; ``given_pages`` are the pages that were given to
+        the processes which the process has its state from.
         """
 
     def uses_device(self, process: int | None) -> bool:
@@ -229,8 +229,8 @@ class Core:
     def _emit(self, action: act.Action) -> None:
         self.actions.append(action)
 
-    def _call_back(self, then: Callable[..., object], *with_: Any) -> None:
-        self._emit(act.Tell(then, with_))
+    def _call_back(self, callback: Callable[..., object], *with_: Any) -> None:
+        self._emit(act.Tell(callback, with_))
 
     def _next_number(self) -> int:
         """Return the number of a new process."""
@@ -360,10 +360,10 @@ class Core:
 
     # --- answers and procedures that wait for snapshots -----------------------------------------
 
-    def _advance(self, procedure: Procedure, sent: Snapshot | None = None) -> None:
+    def _advance(self, procedure: Procedure, value: Snapshot | None = None) -> None:
         """Advance a procedure until it waits for a snapshot that is neither kept nor lost yet."""
         try:
-            snapshot = procedure.send(sent)
+            snapshot = procedure.send(value)
             while snapshot.kept or snapshot.lost:
                 snapshot = procedure.send(snapshot if snapshot.kept else None)
         except StopIteration:
@@ -382,13 +382,13 @@ class Core:
         )
 
     def _resume_procedures(
-        self, is_awaited: Callable[[Snapshot], bool], sent: Snapshot | None
+        self, is_awaited: Callable[[Snapshot], bool], value: Snapshot | None
     ) -> None:
-        """Advance the procedures that wait for one of these snapshots; they are sent ``sent``."""
+        """Advance the procedures that wait for one of these snapshots; they are sent ``value``."""
         for entry in tuple(self._waiting):
             if is_awaited(entry[0]) and entry in self._waiting:
                 self._waiting.remove(entry)
-                self._advance(entry[1], sent)
+                self._advance(entry[1], value)
 
     # --- a snapshot is due ----------------------------------------------------------------------
 
@@ -436,14 +436,14 @@ class Core:
         self._order_fork(snapshot.copy)
         return snapshot
 
-    def copy_guest(self, then: Callable[[Snapshot | None], None]) -> None:
-        """Have a snapshot taken of the guest as it is; ``then`` is called with it, or with None."""
-        self._advance(self._copy_guest(then))
+    def copy_guest(self, on_snapshot: Callable[[Snapshot | None], None]) -> None:
+        """Have a snapshot taken of the guest as it is; ``on_snapshot`` gets it, or None."""
+        self._advance(self._copy_guest(on_snapshot))
 
-    def _copy_guest(self, then: Callable[[Snapshot | None], None]) -> Procedure:
+    def _copy_guest(self, on_snapshot: Callable[[Snapshot | None], None]) -> Procedure:
         if (snapshot := self._take()) is not None:
             yield snapshot
-        self._call_back(then, self.chain.complete())
+        self._call_back(on_snapshot, self.chain.complete())
 
     # --- a snapshot is forked -------------------------------------------------------------------
 
@@ -660,20 +660,20 @@ class Core:
         """
         self._stop_all(again=True)
 
-    def copies_read(self, found: Mapping[int, CopyReading]) -> None:
+    def copies_read(self, readings: Mapping[int, CopyReading]) -> None:
         """Drop copies that hold more memory than they may, or do more than wait.
 
-        ``found`` has the readings by number. A copy can run before it is stopped, or when something
-        has continued it. Then it gets pages of its own: new ones, or for pages that it shared with
-        its guest. The latter are counted as if the guest had written to them.
+        ``readings`` are by the number of each copy. A copy can run before it is stopped, or when
+        something has continued it. Then it gets pages of its own: new ones, or for pages that it
+        shared with its guest. The latter are counted as if the guest had written to them.
         """
         memory_max = self.policy.memory_max_bytes
         own_bytes_max = None if memory_max is None else slack(memory_max)
         for snapshot in self.chain.all():
             copy = snapshot.copy
-            if copy.number in found:
+            if copy.number in readings:
                 before = copy.used
-                copy.used, copy.grew, copy.rewrote = found[copy.number]
+                copy.used, copy.grew, copy.rewrote = readings[copy.number]
                 if before and copy.used - before > _WAITING_CPU and snapshot.settled:
                     self._drop(snapshot)  # nobody is charged for what it computes
         while (
@@ -699,13 +699,13 @@ class Core:
         to_read = set[int]()
         if most is None or not self.policy.subprocess_execution or self.guest is None:
             return frozenset()
-        kept = self._kept_in_chain()
-        named = list(self.chain.named().values())
-        checkpoints_doubted = sum(snapshot.had.size for snapshot in named) > most
-        if sum(snapshot.had.size for snapshot in kept[:-1]) > most:
-            to_read.update(snapshot.copy.number for snapshot in kept)
+        kept_snapshots = self._kept_in_chain()
+        checkpoints = list(self.chain.named().values())
+        checkpoints_doubted = sum(snapshot.had.size for snapshot in checkpoints) > most
+        if sum(snapshot.had.size for snapshot in kept_snapshots[:-1]) > most:
+            to_read.update(snapshot.copy.number for snapshot in kept_snapshots)
         if checkpoints_doubted:
-            to_read.update((self.guest, *(snapshot.copy.number for snapshot in named)))
+            to_read.update((self.guest, *(snapshot.copy.number for snapshot in checkpoints)))
         if not to_read <= self._shares_known:
             self._remind_once(_LOOK_DELAY, Cause.look)  # for the answer
         elif not checkpoints_doubted:
@@ -716,30 +716,30 @@ class Core:
         """Return the snapshots of the chain that are kept, the oldest first."""
         return [snapshot for snapshot in self.chain if snapshot.kept]
 
-    def shares_read(self, asked: frozenset[int], found: Mapping[int, Shares]) -> None:
+    def shares_read(self, processes: frozenset[int], shares: Mapping[int, Shares]) -> None:
         """Drop the oldest copies while they hold more memory for themselves than they may.
 
-        ``asked`` are the processes that ``doubts`` returned. ``found`` lacks those that are gone,
-        and is empty if the OS kernel can't be asked. What the newest copy has, too, does not count
-        as held by the older ones; nor what the guest has, for checkpoints.
+        ``processes`` are the processes that ``doubts`` returned. ``shares`` lacks those
+        that are gone, and is empty if the OS kernel can't be asked. What the newest copy has, too,
+        does not count as held by the older ones; nor what the guest has, for checkpoints.
         """
-        self._shares_known = asked
-        kept = self._kept_in_chain()
-        named = list(self.chain.named().values())
-        if kept:
-            self._drop_over_limit(kept[-1].copy.number, kept[:-1], found)
+        self._shares_known = processes
+        kept_snapshots = self._kept_in_chain()
+        checkpoints = list(self.chain.named().values())
+        if kept_snapshots:
+            self._drop_over_limit(kept_snapshots[-1].copy.number, kept_snapshots[:-1], shares)
         if self.guest is not None:
-            self._drop_over_limit(self.guest, named, found)
+            self._drop_over_limit(self.guest, checkpoints, shares)
 
     def _drop_over_limit(
-        self, sharer: int, snapshots: list[Snapshot], found: Mapping[int, Shares]
+        self, sharer: int, snapshots: list[Snapshot], shares: Mapping[int, Shares]
     ) -> None:
         """Drop the oldest of ``snapshots`` while they hold too much that ``sharer`` does not."""
         most = self.policy.undo_max_bytes
         numbers = [snapshot.copy.number for snapshot in snapshots]
-        if most is None or not found.keys() >= {sharer, *numbers}:
+        if most is None or not shares.keys() >= {sharer, *numbers}:
             return
-        while snapshots and beyond(found[sharer], [found[number] for number in numbers]) > most:
+        while snapshots and beyond(shares[sharer], [shares[number] for number in numbers]) > most:
             oldest = snapshots.pop(0)
             (self._drop_named if oldest.name else self._drop)(oldest)
             numbers.pop(0)
@@ -749,10 +749,10 @@ class Core:
     def _prune_checkpoints(self) -> None:
         """Drop the oldest checkpoints while they may hold more memory than the policy allows."""
         bytes_max = self.policy.undo_max_bytes
-        while bytes_max is not None and (named := list(self.chain.named().values())):
-            if self._bytes_of_checkpoints(named) <= bytes_max:
+        while bytes_max is not None and (checkpoints := list(self.chain.named().values())):
+            if self._bytes_of_checkpoints(checkpoints) <= bytes_max:
                 return
-            self._drop_named(named[0])
+            self._drop_named(checkpoints[0])
 
     def _drop_named(self, snapshot: Snapshot) -> None:
         """Drop a checkpoint or branch that holds too much, and tell the user, who counts on it."""
@@ -766,13 +766,15 @@ class Core:
 
         A checkpoint that the guest's state does not descend from may share nothing with the guest.
         """
-        now = self._world.reading(self.guest, self._world.resident(self.guest), self.given)
+        guest_reading = self._world.reading(
+            self.guest, self._world.resident(self.guest), self.given
+        )
         return sum(
             checkpoint.had.size
             if checkpoint.had.faults > self.given
             else min(
                 checkpoint.had.size,
-                memory.left_behind(checkpoint.had, now) + checkpoint.copy.rewrote,
+                memory.left_behind(checkpoint.had, guest_reading) + checkpoint.copy.rewrote,
             )
             for checkpoint in checkpoints
         )
@@ -867,22 +869,22 @@ class Core:
             self._soon.add(reminder)
             self._remind(seconds, cause)
 
-    def reminded(self, of: Reminder) -> None:
+    def reminded(self, reminder: Reminder) -> None:
         """Act on a reminder, if it still matters. Called by the driver, which then looks at copies.
 
         ``Cause.look`` needs nothing here.
         """
-        self._soon.discard(of)
-        match of.cause:
-            case Cause.idle if of == self._due:
+        self._soon.discard(reminder)
+        match reminder.cause:
+            case Cause.idle if reminder == self._due:
                 self._due = None
                 if self._world.is_idle():
                     self._take()
             case Cause.late:
-                self._do_without_fork(of.number)
+                self._do_without_fork(reminder.number)
             case Cause.kept_waiting:
-                self._stop_waiting_for_report(of.number)
-            case Cause.too_long if self.takeover is not None and of.number == self.guest:
+                self._stop_waiting_for_report(reminder.number)
+            case Cause.too_long if self.takeover is not None and reminder.number == self.guest:
                 self._fail()
             case Cause.sweep:
                 self._sweep()
@@ -1145,32 +1147,32 @@ class Core:
 
     # --- names ----------------------------------------------------------------------------------
 
-    def checkpoint(self, name: str, then: Callable[[str], None], cell: int = 0) -> None:
-        """Keep the guest's state under a name; ``then`` is called with why not, or "".
+    def checkpoint(self, name: str, on_result: Callable[[str], None], cell: int = 0) -> None:
+        """Keep the guest's state under a name; ``on_result`` is called with why not, or "".
 
         ``cell`` is the number of the cell that asks for it.
         """
-        self._advance(self._checkpoint(name, then, cell))
+        self._advance(self._checkpoint(name, on_result, cell))
 
-    def _checkpoint(self, name: str, then: Callable[[str], None], cell: int) -> Procedure:
-        self._call_back(then, (yield from self._keep_under_name(name, cell)))
+    def _checkpoint(self, name: str, on_result: Callable[[str], None], cell: int) -> Procedure:
+        self._call_back(on_result, (yield from self._keep_under_name(name, cell)))
 
     def _keep_under_name(self, name: str, cell: int = 0, *, is_branch: bool = False) -> Procedure:
         """Keep the guest's state under a name; return why that can't be done, or ""."""
-        named = self.chain.named()
+        states_by_name = self.chain.named()
         bytes_max = self.policy.undo_max_bytes
-        former = named.pop(name, None)
+        former = states_by_name.pop(name, None)
         if former is not None and former.is_branch and not is_branch:
             return "a branch has this name; choose another"
-        if len(named) >= self.policy.max_branches:
-            there = names.listed(named)
-            return f"max_branches allows {self.policy.max_branches}, and there are {there}"
+        if len(states_by_name) >= self.policy.max_branches:
+            existing = names.listed(states_by_name)
+            return f"max_branches allows {self.policy.max_branches}, and there are {existing}"
         if (
             bytes_max is not None
-            and (size := self._bytes_of_checkpoints(named.values())) > bytes_max
+            and (size := self._bytes_of_checkpoints(states_by_name.values())) > bytes_max
         ):
-            there = names.listed(named)
-            return f"{there} may hold {size:,} bytes by now, undo_max_bytes allows {bytes_max:,}"
+            existing = names.listed(states_by_name)
+            return f"{existing} may hold {size:,} bytes by now, undo_max_bytes allows {bytes_max:,}"
         checkpoint = self._fork_apart()
         if checkpoint is None or (yield checkpoint) is None:
             return self.why_no_copy() or "no copy of the state could be made"
@@ -1194,10 +1196,10 @@ class Core:
 
         Its twin is made while the guest lives, so that nothing is given up if it can't be made.
         """
-        named = self.chain.named()
+        states_by_name = self.chain.named()
         guest = self.guest
-        if (checkpoint := named.get(name)) is None:
-            return names.not_kept(name, named)
+        if (checkpoint := states_by_name.get(name)) is None:
+            return names.not_kept(name, states_by_name)
         new_twin = self._fork_apart(checkpoint)
         twin = None if new_twin is None else (yield new_twin)
         if twin is None or not checkpoint.kept or not self.serves or self.guest != guest:
@@ -1214,47 +1216,47 @@ class Core:
         self._resume()
         return ""
 
-    def go_to_branch(self, name: str, start: str, then: Callable[[str], None]) -> None:
+    def go_to_branch(self, name: str, start: str, on_result: Callable[[str], None]) -> None:
         """Keep the state under the current branch's name, and go to another branch or begin it.
 
         A new branch begins at the checkpoint or branch ``start``, or else at the current state.
-        ``then`` is called with why that can't be done, or with "" if a branch began at the current
-        state. A state that is restored is reported as after ``%restore``.
+        ``on_result`` is called with why that can't be done, or with "" if a branch began at the
+        current state. A state that is restored is reported as after ``%restore``.
         """
-        self._advance(self._go_to_branch(name, start, then))
+        self._advance(self._go_to_branch(name, start, on_result))
 
-    def _go_to_branch(self, name: str, start: str, then: Callable[[str], None]) -> Procedure:
-        named = self.chain.named()
-        left = self.branch
-        why = names.no_branch(left, name, start, named)
+    def _go_to_branch(self, name: str, start: str, on_result: Callable[[str], None]) -> Procedure:
+        states_by_name = self.chain.named()
+        former_branch = self.branch
+        why = names.no_branch(former_branch, name, start, states_by_name)
         if not why:
-            why = yield from self._keep_under_name(left, is_branch=True)
+            why = yield from self._keep_under_name(former_branch, is_branch=True)
         if why:
-            self._call_back(then, why)
+            self._call_back(on_result, why)
             return
         self.branch = name
-        source = start or (name if name in named else "")
+        source = start or (name if name in states_by_name else "")
         if source and not (why := (yield from self._go_to_state(source, branch=name))):
             return
         if why:
-            self.branch = left
-        self._call_back(then, why)
+            self.branch = former_branch
+        self._call_back(on_result, why)
 
     def drop_name(self, name: str) -> str:
         """Drop a checkpoint, or a branch that the session is not on; return why not, or ""."""
-        named = self.chain.named()
-        if why := names.not_dropped(self.branch, name, named):
+        states_by_name = self.chain.named()
+        if why := names.not_dropped(self.branch, name, states_by_name):
             return why
-        self._drop(named[name])
+        self._drop(states_by_name[name])
         return ""
 
     # --- copies for other sessions --------------------------------------------------------------
 
-    def fork(self, count: int, then: Callable[[list[Snapshot]], None]) -> None:
-        """Have ``count`` copies made of the guest as it is; ``then`` is called with those made."""
-        self._advance(self._fork(count, then))
+    def fork(self, count: int, on_copies: Callable[[list[Snapshot]], None]) -> None:
+        """Have ``count`` copies made of the guest as it is; ``on_copies`` gets those made."""
+        self._advance(self._fork(count, on_copies))
 
-    def _fork(self, count: int, then: Callable[[list[Snapshot]], None]) -> Procedure:
+    def _fork(self, count: int, on_copies: Callable[[list[Snapshot]], None]) -> Procedure:
         """Have one copy of the guest fork the others, and end it.
 
         Its end makes the others children of the zygote, which so learns how they end. Some are
@@ -1276,7 +1278,7 @@ class Core:
                 if (yield copy) is not None:
                     copies.append(copy)
             self._drop(source)
-        self._call_back(then, [copy for copy in copies if copy.kept])
+        self._call_back(on_copies, [copy for copy in copies if copy.kept])
 
     def give_away(self, snapshot: Snapshot) -> None:
         """Give a copy that stands apart from the chain to another session."""

@@ -31,27 +31,29 @@ class BranchListing(NamedTuple):
     begins: bool
 
 
-def listing(current: str, named: Mapping[str, Snapshot], *, begins: bool) -> BranchListing:
-    """Return the listing of ``named`` states for a session on branch ``current``."""
-    kept = [name for name, snapshot in named.items() if snapshot.is_branch and name != current]
-    checkpoints = tuple(name for name, snapshot in named.items() if not snapshot.is_branch)
-    return BranchListing(current, (current, *kept), checkpoints, begins)
+def listing(current: str, states_by_name: Mapping[str, Snapshot], *, begins: bool) -> BranchListing:
+    """Return the listing of these states for a session on branch ``current``."""
+    other_branches = [
+        name for name, snapshot in states_by_name.items() if snapshot.is_branch and name != current
+    ]
+    checkpoints = tuple(name for name, snapshot in states_by_name.items() if not snapshot.is_branch)
+    return BranchListing(current, (current, *other_branches), checkpoints, begins)
 
 
-def no_branch(current: str, name: str, start: str, named: Mapping[str, Snapshot]) -> str:
+def no_branch(current: str, name: str, start: str, states_by_name: Mapping[str, Snapshot]) -> str:
     """Return why a session can't go from branch ``current`` to ``name``, or "".
 
     A new branch begins at the state ``start``, or at the current state if that is empty.
     """
     if name == current:
         return "the notebook is on this branch already"
-    if start and start not in named:
-        return not_kept(start, named)
-    if start and name in named:
+    if start and start not in states_by_name:
+        return not_kept(start, states_by_name)
+    if start and name in states_by_name:
         return "there is a checkpoint or branch of this name already"
-    if name in named and not named[name].is_branch:
+    if name in states_by_name and not states_by_name[name].is_branch:
         return f"this is a checkpoint; %branch NEW {name} goes on from it as branch NEW"
-    if current in named and not named[current].is_branch:
+    if current in states_by_name and not states_by_name[current].is_branch:
         return (
             f"this branch would be kept as {current}, and a checkpoint has that name; "
             f"%branch -d {current} drops it"
@@ -59,19 +61,23 @@ def no_branch(current: str, name: str, start: str, named: Mapping[str, Snapshot]
     return ""
 
 
-def not_dropped(current: str, name: str, named: Mapping[str, Snapshot]) -> str:
+def not_dropped(current: str, name: str, states_by_name: Mapping[str, Snapshot]) -> str:
     """Return why a name can't be dropped, or ""."""
-    if name == current and (name not in named or named[name].is_branch):
+    if name == current and (name not in states_by_name or states_by_name[name].is_branch):
         return "the notebook is on this branch; go to another first"
-    if name not in named:
-        return not_kept(name, named)
+    if name not in states_by_name:
+        return not_kept(name, states_by_name)
     return ""
 
 
-def not_kept(name: str, named: Mapping[str, Snapshot]) -> str:
+def not_kept(name: str, states_by_name: Mapping[str, Snapshot]) -> str:
     """Return a text that no state is kept under a name, and which names there are."""
-    checkpoints = sorted(other for other, snapshot in named.items() if not snapshot.is_branch)
-    branches = sorted(other for other, snapshot in named.items() if snapshot.is_branch)
+    checkpoints = sorted(
+        state_name for state_name, snapshot in states_by_name.items() if not snapshot.is_branch
+    )
+    branches = sorted(
+        state_name for state_name, snapshot in states_by_name.items() if snapshot.is_branch
+    )
     kinds = {"checkpoints": checkpoints, "branches": branches}
     listing = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
     return f"there is no checkpoint or branch {name}; there are {listing or 'none yet'}"
