@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from cellblock.host.consent.store import Manifest, ManifestFile
     from cellblock.policy.model import Policy
 
-_REMEDY: Final = "Have it approved: cellblock approve NOTEBOOK, with this kernel's --policy."
+_APPROVE_REMEDY: Final = (
+    "Have it approved: cellblock approve NOTEBOOK, with this kernel's --policy."
+)
 
 
 class AdmissionGate:
@@ -87,7 +89,9 @@ class AdmissionGate:
         manifest = self._place.current()
         if manifest is not self._manifest:
             self._manifest = manifest
-            self._admitted = replace(self._admitted, cells=approved(manifest), remedy=_REMEDY)
+            self._admitted = replace(
+                self._admitted, cells=approved(manifest), remedy=_APPROVE_REMEDY
+            )
             self._put_in_force(f"{self._place.file}, number {manifest.serial}")
 
     def _put_in_force(self, source: str) -> None:
@@ -106,7 +110,7 @@ def of_notebook(policy: Policy, notebook: Path) -> Admitted:
         return admitted
     path = notebook.resolve()
     manifest = of_cells(policy, path.parent).read()
-    return replace(admitted, cells=approved(manifest, path.name), remedy=_REMEDY)
+    return replace(admitted, cells=approved(manifest, path.name), remedy=_APPROVE_REMEDY)
 
 
 def approved(manifest: Manifest, notebook: str | None = None) -> dict[str, Approved]:
@@ -135,7 +139,7 @@ MOST_TEMPLATES: Final = 500
 MOST_BYTES: Final = 1 << 20
 #: Characters that are shown of a template's docstring.
 _MOST_DOC: Final = 300
-_REPLACE: Final = "Put a file in its place."
+_REPLACE_REMEDY: Final = "Put a file in its place."
 
 
 class FolderTemplates(Mapping[str, Template]):
@@ -145,19 +149,19 @@ class FolderTemplates(Mapping[str, Template]):
         self._folders = folders
         self._found: dict[str, Template] | None = None
 
-    def _read(self) -> dict[str, Template]:
+    def _templates(self) -> dict[str, Template]:
         if self._found is None:
             self._found = load(self._folders)
         return self._found
 
     def __getitem__(self, name: str) -> Template:
-        return self._read()[name]
+        return self._templates()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
+        return iter(self._templates())
 
     def __len__(self) -> int:
-        return len(self._read())
+        return len(self._templates())
 
 
 def load(folders: Iterable[str]) -> dict[str, Template]:
@@ -221,9 +225,9 @@ def _text(folder: Path, name: str) -> str:
     path, root = folder / name, os.path.realpath(folder)
     real = os.path.realpath(path)
     if not within(real, root):
-        raise _wrong(path, f"a link leads out of the folder, to {real}", _REPLACE)
+        raise _wrong(path, f"a link leads out of the folder, to {real}", _REPLACE_REMEDY)
     try:
-        content, status = read_file(Path(real), MOST_BYTES, what="it", remedy=_REPLACE)
+        content, status = read_file(Path(real), MOST_BYTES, what="it", remedy=_REPLACE_REMEDY)
     except FileNotFoundError:
         remedy = "Each template is a NAME.py and a NAME.schema.json."
         raise _wrong(path, "there is no such file", remedy) from None

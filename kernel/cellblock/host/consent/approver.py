@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 # --- packages that may be approved: installed for the interpreter, and not by a cell --------------
 
 #: Names of folders that have only installed packages.
-_INSTALLED: Final = ("dist-packages", "site-packages")
+_PACKAGE_FOLDERS: Final = ("dist-packages", "site-packages")
 
 
 def is_installed(package: str, more: tuple[str, ...] = ()) -> bool:
@@ -74,15 +74,15 @@ def is_installed(package: str, more: tuple[str, ...] = ()) -> bool:
     if spec is None or not spec.origin or not PurePath(spec.origin).is_absolute():
         return False
     real = PurePath(os.path.realpath(spec.origin))
-    return any(real.is_relative_to(os.path.realpath(path)) for path in {*_folders(), *more})
+    return any(real.is_relative_to(os.path.realpath(path)) for path in {*_package_folders(), *more})
 
 
 @lru_cache(maxsize=1)
-def _folders() -> tuple[str, ...]:
+def _package_folders() -> tuple[str, ...]:
     """Return the folders of packages that are installed for the guests' interpreter."""
-    named = [path for path in import_path() if PurePath(path).name in _INSTALLED]
+    installed_folders = [path for path in import_path() if PurePath(path).name in _PACKAGE_FOLDERS]
     paths = sysconfig.get_paths()
-    return (*named, paths["purelib"], paths["platlib"])
+    return (*installed_folders, paths["purelib"], paths["platlib"])
 
 
 # --- a question, and what counts as an answer -----------------------------------------------------
@@ -104,7 +104,7 @@ class No(msgspec.Struct, frozen=True, kw_only=True):
 Answer = Literal["once", "session", "always", "no", "again"] | No
 #: Characters of the longest answer, and digits of a code.
 _MAX_ANSWER: Final = 100
-_DIGITS: Final = 3
+_CODE_DIGITS: Final = 3
 _SCOPES: Final[dict[str, Scope]] = {
     "a": "always",
     "always": "always",
@@ -113,11 +113,11 @@ _SCOPES: Final[dict[str, Scope]] = {
     "s": "session",
     "session": "session",
 }
-_FILLING: Final = frozenset({"allow", "this", "y", "yes"})
+_FILLER_WORDS: Final = frozenset({"allow", "this", "y", "yes"})
 #: Characters of a policy's name and of a scope that a question shows.
-_NAME: Final = 64
-_SCOPE: Final = 200
-_ONCE: Final[dict[Of, str]] = {
+_LONGEST_POLICY_NAME: Final = 64
+_LONGEST_SCOPE: Final = 200
+_ONCE_MEANINGS: Final[dict[Of, str]] = {
     "call": "this one call, with exactly these arguments",
     "import": "in this cell; what it binds stays bound",
     "keep": "these files, as they are now",
@@ -150,15 +150,15 @@ class Prompt:
 
     def __call__(
         self,
-        wanted: ApprovalRequest,
+        approval_request: ApprovalRequest,
         cell: ExecuteRequest | None,
         note: str,
         answered: Callable[[Answer], None],
     ) -> Callable[[], None] | None:
         """Put a question. Return a function that withdraws it, or None if nobody can be asked."""
         code = new_code()
-        scopes = offered(wanted)
-        prompt = question(wanted, self._grants.under, code, note, cell)
+        scopes = offered(approval_request)
+        prompt = question(approval_request, self._grants.under, code, note, cell)
         return self._consult(prompt, lambda typed: answered(read_answer(typed, code, scopes)))
 
 
@@ -174,45 +174,55 @@ def read_answer(text: str, code: str, scopes: tuple[Scope, ...]) -> Answer:
     wrong or missing, or if its scope is not offered. Any other text is ``no``.
     """
     words = text[: _MAX_ANSWER + 1].lower().replace(",", " ").split()
-    codes = [w for w in words if len(w) == _DIGITS and w.isascii() and w.isdigit()]
-    known = all(word in _SCOPES or word in _FILLING or word in codes for word in words)
-    named = {_SCOPES[word] for word in words if word in _SCOPES} or {"once"}
-    if not words or not known or len(named) > 1 or len(text) > _MAX_ANSWER:
+    codes = [
+        candidate
+        for candidate in words
+        if len(candidate) == _CODE_DIGITS and candidate.isascii() and candidate.isdigit()
+    ]
+    all_known = all(word in _SCOPES or word in _FILLER_WORDS or word in codes for word in words)
+    scopes_named = {_SCOPES[word] for word in words if word in _SCOPES} or {"once"}
+    if not words or not all_known or len(scopes_named) > 1 or len(text) > _MAX_ANSWER:
         return "no"
-    scope = named.pop()
+    scope = scopes_named.pop()
     return scope if codes == [code] and scope in scopes else "again"
 
 
-def offered(wanted: ApprovalRequest) -> tuple[Scope, ...]:
+def offered(approval_request: ApprovalRequest) -> tuple[Scope, ...]:
     """Return the scopes in which a request can be allowed, the shortest first.
 
     Keeping is allowed once only. Once is not offered for a request that isn't shown whole, nor for
     a kernel's start.
     """
-    if wanted.of == "keep":
+    if approval_request.of == "keep":
         return ("once",)
     lasting: tuple[Scope, ...] = ("session", "always")
-    return ("once", *lasting) if wanted.whole and wanted.of != "start" else lasting
+    return (
+        ("once", *lasting) if approval_request.whole and approval_request.of != "start" else lasting
+    )
 
 
 def question(
-    wanted: ApprovalRequest, under: GrantContext, code: str, note: str, cell: ExecuteRequest | None
+    approval_request: ApprovalRequest,
+    under: GrantContext,
+    code: str,
+    note: str,
+    cell: ExecuteRequest | None,
 ) -> Question:
     """Return the question about a request of this cell, with the meaning of each answer."""
-    start = wanted.of == "start"
+    start = approval_request.of == "start"
     source = "" if cell is None else cell.code
     count = 0 if cell is None else cell.execution_count
-    policy = exact(clip(under.policy, _NAME))
-    place = exact(clip(under.scope, _SCOPE))
+    policy = exact(clip(under.policy, _LONGEST_POLICY_NAME))
+    place = exact(clip(under.scope, _LONGEST_SCOPE))
     meanings: dict[Scope, str] = {
-        "once": _ONCE[wanted.of],
-        "session": f"{wanted.all_of}, until this kernel ends",
+        "once": _ONCE_MEANINGS[approval_request.of],
+        "session": f"{approval_request.all_of}, until this kernel ends",
         "always": f"that, and in later kernels too: policy {policy} as it is now, {place}",
     }
     return Question(
-        asks=f"may {'this kernel' if start else f'cell [{count}]'} {wanted.asks}",
-        shown=wanted.shown,
-        offers={scope: meanings[scope] for scope in offered(wanted)},
+        asks=f"may {'this kernel' if start else f'cell [{count}]'} {approval_request.asks}",
+        shown=approval_request.shown,
+        offers={scope: meanings[scope] for scope in offered(approval_request)},
         code=code,
         source="" if start else source,
         note=note,
@@ -363,8 +373,8 @@ class Approver:
         self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None]
     ) -> None:
         """Decide about a call, now or later; call one of the two."""
-        wanted = request.of_call(call)
-        if wanted is None:
+        approval_request = request.of_call(call)
+        if approval_request is None:
             refuse("its arguments are no data that can be shown")
             return
 
@@ -374,14 +384,14 @@ class Approver:
             else:
                 refuse(decision.why)
 
-        self._put(wanted, on_decided, call.number)
+        self._enqueue(approval_request, on_decided, call.number)
 
     def dropped(self, number: int) -> None:
         """Stop asking about a call that was withdrawn. It is not decided."""
         self._queue = deque(waiting for waiting in self._queue if waiting.call != number)
         if self._open is not None and self._open.call == number:
             self._close()
-            self._go_on()
+            self._decide_queued()
 
     # --- imports ------------------------------------------------------------------------------
 
@@ -390,16 +400,16 @@ class Approver:
 
         None if there are none. The result is found anew only if the grants or the rules change.
         """
-        names, (known, under) = self._grants.imports(), self._granted_for
-        if names != known or (names and rules is not under):
+        names, (known_names, known_rules) = self._grants.imports(), self._granted_for
+        if names != known_names or (names and rules is not known_rules):
             imports = [each for name in names for each in approvable(name, rules)]
-            there = [each for each in imports if self._is_there(each)]
+            installed = [each for each in imports if self._is_importable(each)]
             modules, packages = (
-                tuple(sorted({each.name for each in there if each.kind == kind}))
+                tuple(sorted({each.name for each in installed if each.kind == kind}))
                 for kind in ("module", "package")
             )
             self._granted_for = names, rules
-            self._granted = Granted(modules=modules, packages=packages) if there else None
+            self._granted = Granted(modules=modules, packages=packages) if installed else None
         return self._granted
 
     def wanted(self, findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
@@ -408,21 +418,23 @@ class Approver:
         None of them if the cell could still not run.
         """
         imports = wanted(findings, rules)
-        return imports if all(map(self._is_there, imports)) else ()
+        return imports if all(map(self._is_importable, imports)) else ()
 
-    def _is_there(self, needed: Import) -> bool:
+    def _is_importable(self, needed: Import) -> bool:
         return needed.kind == "module" or is_installed(needed.name, self.folders)
 
     def ask_imports(self, imports: Iterable[Import], decided: Callable[[Decision], None]) -> None:
         """Ask whether the cell may make these imports."""
         source = self._cell.code if self._cell is not None else ""
-        self._put(request.of_imports(imports, sha256(source)), decided)
+        self._enqueue(request.of_imports(imports, sha256(source)), decided)
 
     # --- keeping staged changes -------------------------------------------------------------------
 
-    def ask_keeping(self, wanted: ApprovalRequest, decided: Callable[[Decision], None]) -> None:
+    def ask_keeping(
+        self, approval_request: ApprovalRequest, decided: Callable[[Decision], None]
+    ) -> None:
         """Ask whether the cell may keep files."""
-        self._put(wanted, decided)
+        self._enqueue(approval_request, decided)
 
     # --- a kernel's start ---------------------------------------------------------------------
 
@@ -432,18 +444,21 @@ class Approver:
 
     def ask_start(self, decided: Callable[[Decision], None]) -> None:
         """Ask whether a kernel of mode unsafe may start."""
-        self._put(request.of_start(), decided)
+        self._enqueue(request.of_start(), decided)
 
     # --- the queue ----------------------------------------------------------------------------
 
-    def _put(
-        self, wanted: ApprovalRequest, decided: Callable[[Decision], None], call: int | None = None
+    def _enqueue(
+        self,
+        approval_request: ApprovalRequest,
+        decided: Callable[[Decision], None],
+        call: int | None = None,
     ) -> None:
         """Queue a request. ``decided`` may be called before this returns."""
-        self._queue.append(_Waiting(wanted, decided, call))
-        self._go_on()
+        self._queue.append(_Waiting(approval_request, decided, call))
+        self._decide_queued()
 
-    def _go_on(self) -> None:
+    def _decide_queued(self) -> None:
         """Decide the requests in the queue up to the next one that needs a question, and put that.
 
         A function that gets a decision may queue another request. The loop then finds it, so the
@@ -455,23 +470,23 @@ class Approver:
         try:
             while self._open is None and self._queue:
                 waiting = self._queue.popleft()
-                decision = self._unasked(waiting.wanted)
-                if decision is None and not self._question(waiting, ""):
+                decision = self._decide_unasked(waiting.wanted)
+                if decision is None and not self._put_question(waiting, ""):
                     decision = Decision(why="nobody can be asked: this front end takes no input")
                 if decision is not None:
                     self._settle(waiting, decision)
         finally:
             self._goes_on = False
 
-    def _unasked(self, wanted: ApprovalRequest) -> Decision | None:
+    def _decide_unasked(self, approval_request: ApprovalRequest) -> Decision | None:
         """Return a decision that needs no question; otherwise count a question and return None."""
-        if (scope := self._grants.covers(wanted)) is not None:
+        if (scope := self._grants.covers(approval_request)) is not None:
             return Decision(scope=scope)
         why = self._stopped
         if self._cell is None:
             why = "nobody can be asked while no cell runs"
         elif not why and self._wording.spared:
-            if wanted.sha256 in self._refused:
+            if approval_request.sha256 in self._refused:
                 why = self._wording.again
             elif len(self._refused) >= MOST_REFUSED:
                 why = self._wording.others.format(MOST_REFUSED)
@@ -482,19 +497,19 @@ class Approver:
         self._asked += 1
         return None
 
-    def _question(self, waiting: _Waiting, note: str) -> bool:
+    def _put_question(self, waiting: _Waiting, note: str) -> bool:
         """Put a question. Return False if nobody can be asked.
 
         ``note`` is empty the first time, and says why the user is asked a second time.
         """
-        shown = request.with_lines(waiting.wanted)
-        offers = offered(shown)
+        shown_request = request.with_lines(waiting.wanted)
+        offers = offered(shown_request)
 
         def on_answer(answer: Answer) -> None:
             if self._open is waiting:
                 self._answered(waiting, answer, offers, again=not note)
 
-        withdraw = self._ask(shown, self._cell, note, on_answer)
+        withdraw = self._ask(shown_request, self._cell, note, on_answer)
         if withdraw is None:
             return False
         self._open, self._withdraw = waiting, withdraw
@@ -509,7 +524,7 @@ class Approver:
         ``again``: a wrong code is asked for once more.
         """
         self._withdraw = None  # the question was answered, so can't be withdrawn any more
-        if answer == "again" and again and self._question(waiting, _NOT_TAKEN):
+        if answer == "again" and again and self._put_question(waiting, _NOT_TAKEN):
             return
         self._close()
         match answer:
@@ -521,7 +536,7 @@ class Approver:
                 self._settle(waiting, Decision(scope=scope, asked=True))
             case _:
                 self._settle(waiting, Decision(why=_NOT_OFFERED, asked=True))
-        self._go_on()
+        self._decide_queued()
 
     def _close(self) -> None:
         """Withdraw the question that is put now, if there is one."""
@@ -545,17 +560,21 @@ class Approver:
 
         If the observer objects, nothing is remembered, and the decision is no.
         """
-        wanted = waiting.wanted
+        approval_request = waiting.wanted
         why = ""
-        unasked = (wanted.of, *wanted.subjects, decision.scope or decision.why)
-        if decision.asked or unasked not in self._noted:
-            why = self._observe(wanted, decision)
+        audit_entry = (
+            approval_request.of,
+            *approval_request.subjects,
+            decision.scope or decision.why,
+        )
+        if decision.asked or audit_entry not in self._noted:
+            why = self._observe(approval_request, decision)
             if not (why or decision.asked):
-                self._noted.add(unasked)
+                self._noted.add(audit_entry)
         if decision.asked and not why:
             if decision.scope is None:
-                self._refused.add(wanted.sha256)
-            elif problem := self._grants.add(wanted, decision.scope):
-                what = "your answer holds for this session, and can't be saved for always"
-                self._tell(f"{what}: {problem}")
+                self._refused.add(approval_request.sha256)
+            elif problem := self._grants.add(approval_request, decision.scope):
+                consequence = "your answer holds for this session, and can't be saved for always"
+                self._tell(f"{consequence}: {problem}")
         waiting.decided(Decision(why=why) if why else decision)

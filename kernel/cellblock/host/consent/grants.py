@@ -59,14 +59,14 @@ class Grants:
         """Begin a cell: forget the grants for the one before."""
         self._cell.clear()
 
-    def covers(self, wanted: ApprovalRequest) -> Scope | None:
+    def covers(self, approval_request: ApprovalRequest) -> Scope | None:
         """Return for how long a request is allowed already; None if the user must be asked."""
-        subjects = {(wanted.of, subject) for subject in wanted.subjects}
+        subjects = {(approval_request.of, subject) for subject in approval_request.subjects}
         if subjects <= self._session:
             return "session"
-        return "always" if subjects <= self._session | self._always() else None
+        return "always" if subjects <= self._session | self._stored_grants() else None
 
-    def add(self, wanted: ApprovalRequest, scope: Scope) -> str:
+    def add(self, approval_request: ApprovalRequest, scope: Scope) -> str:
         """Add a grant. Return why it could not be added for always, or an empty string.
 
         In that case it is added for the session. A grant for always is only in the store, so that
@@ -75,23 +75,32 @@ class Grants:
         if scope == "once":
             # Imports are allowed for the whole cell. A call is only let through by the broker: a
             # grant that is remembered could be used by another call.
-            self._cell.update(wanted.subjects if wanted.of == "import" else ())
+            self._cell.update(approval_request.subjects if approval_request.of == "import" else ())
             return ""
-        problem = self._keep(wanted) if scope == "always" else ""
+        problem = self._add_to_store(approval_request) if scope == "always" else ""
         if scope == "session" or problem:
-            self._session.update((wanted.of, subject) for subject in wanted.subjects)
+            self._session.update(
+                (approval_request.of, subject) for subject in approval_request.subjects
+            )
         return problem
 
-    def _keep(self, wanted: ApprovalRequest) -> str:
+    def _add_to_store(self, approval_request: ApprovalRequest) -> str:
         """Write a grant for always to the store. Return why it can't be, or an empty string."""
-        if self._place is None or wanted.of == "keep":
+        if self._place is None or approval_request.of == "keep":
             return "nothing is kept here."
-        new = [record(wanted.of, subject, self.under.digest) for subject in wanted.subjects]
-        same = {(each.kind, each.subject, each.digest) for each in new}
+        new = [
+            record(approval_request.of, subject, self.under.digest)
+            for subject in approval_request.subjects
+        ]
+        new_keys = {(each.kind, each.subject, each.digest) for each in new}
 
         def with_new(before: Manifest) -> Iterable[Record]:
-            others = [x for x in before.records if (x.kind, x.subject, x.digest) not in same]
-            return (*others, *new)
+            unchanged = [
+                entry
+                for entry in before.records
+                if (entry.kind, entry.subject, entry.digest) not in new_keys
+            ]
+            return (*unchanged, *new)
 
         try:
             self._place.change(with_new, patience=_PATIENCE)
@@ -101,10 +110,10 @@ class Grants:
 
     def imports(self) -> frozenset[str]:
         """Return the names that may be imported now besides those that the policy allows."""
-        lasting = self._session | self._always()
-        return frozenset(self._cell).union(name for of, name in lasting if of == "import")
+        lasting = self._session | self._stored_grants()
+        return frozenset(self._cell).union(name for kind, name in lasting if kind == "import")
 
-    def _always(self) -> set[tuple[str, str]]:
+    def _stored_grants(self) -> set[tuple[str, str]]:
         """Return the grants for always; none if the store can't be trusted."""
         try:
             records = () if self._place is None else self._place.current().records

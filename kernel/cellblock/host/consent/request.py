@@ -40,15 +40,15 @@ _HEAD, _TAIL = 12, 4
 #: The most bytes of arguments that are shown whole.
 MOST_BYTES: Final = 64 << 10
 #: Characters of a name, and names of imports, in the question's first line.
-_NAME: Final = 60
-_NAMES: Final = 4
+_LONGEST_NAME: Final = 60
+_MOST_NAMES: Final = 4
 _COLUMNS: Final = 76
 #: The least number of consecutively numbered names that are shown as a series.
 _LEAST_SERIES: Final = 3
 _DIGITS: Final = "0123456789"
 _PLAIN_NAME: Final = re.compile(r"[^\s,…()'\"]+")
 #: The start of a line that continues a list of columns, fields or names.
-_HANGING: Final = " " * 8
+_HANGING_INDENT: Final = " " * 8
 _POSITIONAL, _REST = (0, 1), 2
 
 
@@ -85,7 +85,7 @@ def of_call(call: Call) -> ApprovalRequest | None:
         _decode(encoded)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return None
-    name = exact(clip(tool.name, _NAME))
+    name = exact(clip(tool.name, _LONGEST_NAME))
     keys = "".join(f"\0{key}" for key in call.carries)
     return ApprovalRequest(
         of="call",
@@ -100,24 +100,31 @@ def of_call(call: Call) -> ApprovalRequest | None:
     )
 
 
-def with_lines(wanted: ApprovalRequest) -> ApprovalRequest:
+def with_lines(approval_request: ApprovalRequest) -> ApprovalRequest:
     """Return a request with the lines that show it. For a call they take up to 0.1 s."""
-    if wanted.tool is None:
-        return wanted
-    whole = wanted.whole
+    if approval_request.tool is None:
+        return approval_request
+    whole = approval_request.whole
     tables = list[ShownTable]()
-    lines = [f"  it carries your key {key}, which the cell does not see" for key in wanted.carries]
+    lines = [
+        f"  it carries your key {key}, which the cell does not see"
+        for key in approval_request.carries
+    ]
     try:
-        arguments, tables = _decode(wanted.arguments)
-        lines += _argument_lines(wanted.tool, arguments)
+        arguments, tables = _decode(approval_request.arguments)
+        lines += _argument_lines(approval_request.tool, arguments)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         whole = False  # the nesting was just shallow enough for ``of_call``, but not for this
     whole = whole and len(lines) <= MOST_LINES and all(table.whole for table in tables)
-    shown = lines if whole else _ends(lines, len(wanted.arguments), wanted.sha256)
-    return replace(wanted, shown=tuple(shown), whole=whole)
+    lines_shown = (
+        lines
+        if whole
+        else _first_and_last(lines, len(approval_request.arguments), approval_request.sha256)
+    )
+    return replace(approval_request, shown=tuple(lines_shown), whole=whole)
 
 
-def _ends(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
+def _first_and_last(lines: Sequence[str], size: int, digest: str) -> Iterator[str]:
     """Yield the first and last lines, and why the request can't be allowed once."""
     if len(lines) <= MOST_LINES:
         yield from lines
@@ -151,9 +158,9 @@ def _decode(encoded: bytes) -> tuple[list[tuple[int | str, Any]], list[ShownTabl
     if len(encoded) <= MOST_BYTES:
         args, kwargs = msgspec.msgpack.Decoder(_Arguments, ext_hook=table).decode(encoded)
         return [*enumerate(args), *kwargs.items()], tables
-    raws, named = _split(encoded)
+    raws, named_raws = _split(encoded)
     decode = msgspec.msgpack.Decoder(ext_hook=table).decode
-    items: list[tuple[int | str, msgspec.Raw]] = [*enumerate(raws), *named.items()]
+    items: list[tuple[int | str, msgspec.Raw]] = [*enumerate(raws), *named_raws.items()]
     only = [(key, decode(raw)) for key, raw in items if bytes(memoryview(raw)[:1]) in _EXTENSIONS]
     return only, tables
 
@@ -167,22 +174,22 @@ def _argument_lines(tool: Tool, arguments: Iterable[tuple[int | str, Any]]) -> I
             beyond = f"{rest[0]}[{key - len(names)}]" if rest else f"argument {key + 1}"
             name, secret = names[key] if key < len(names) else beyond, is_secret_at(tool, key)
         else:
-            plain = key.isascii() and key.isidentifier() and len(key) <= _NAME
+            plain = key.isascii() and key.isidentifier() and len(key) <= _LONGEST_NAME
             name, secret = key if plain else exact(repr(key)), is_secret_named(tool, key)
-        yield from _shown(name, value, secret=secret)
+        yield from _lines_of_argument(name, value, secret=secret)
 
 
-def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
+def _lines_of_argument(name: str, value: Any, *, secret: bool) -> Iterator[str]:
     """Yield the lines of one argument; a secret's value is masked."""
     if secret:
         yield f"  {name} = {MASK}, kept out of sight: the tool calls it secret"
         return
     if isinstance(value, ShownTable):
-        (head, _), *parts = value.parts()
+        (head, _), *sections = value.parts()
         yield from laid_out(name, exact(head))
-        for start, items in parts:
+        for start, items in sections:
             yield from _listed(start, [exact(item) for item in items])
-        yield from letters("".join(item for _, items in parts for item in items))
+        yield from letters("".join(item for _, items in sections for item in items))
         return
     text = repr(value)
     yield from laid_out(name, exact(text))
@@ -191,36 +198,36 @@ def _shown(name: str, value: Any, *, secret: bool) -> Iterator[str]:
 
 def _listed(start: str, items: Sequence[str], indent: str = "    ") -> Iterator[str]:
     """Yield lines with a text and all items after it: as many items in each line as fit whole."""
-    room = _COLUMNS - len(_HANGING) - len(", ")
+    room = _COLUMNS - len(_HANGING_INDENT) - len(", ")
     line = start
     margin = indent
     for number, item in enumerate(items, 1):
         if number > 1 and width(line) + width(item) > room:
-            yield from broken(line.rstrip(" "), margin, _HANGING, columns=_COLUMNS)
+            yield from broken(line.rstrip(" "), margin, _HANGING_INDENT, columns=_COLUMNS)
             line = ""
-            margin = _HANGING
+            margin = _HANGING_INDENT
         line += item if number == len(items) else f"{item}, "
-    yield from broken(line, margin, _HANGING, columns=_COLUMNS)
+    yield from broken(line, margin, _HANGING_INDENT, columns=_COLUMNS)
 
 
 def of_imports(imports: Iterable[Import], sha256: str) -> ApprovalRequest:
     """Return the request of a cell to make these imports. ``sha256`` is the cell's hash."""
     listed = tuple(imports)
-    shown = list[str]()
+    lines = list[str]()
     for each in listed:
         form = "as it is" if each.kind == "package" else "by its public names"
-        shown += laid_out(each.kind, exact(each.name))
-        shown += wrap(f"{form}; {each.why}", indent="      ", columns=_COLUMNS)
-        shown += letters(each.name)
+        lines += laid_out(each.kind, exact(each.name))
+        lines += wrap(f"{form}; {each.why}", indent="      ", columns=_COLUMNS)
+        lines += letters(each.name)
     names = [exact(each.name) for each in listed]
-    more = " and more" if len(names) > _NAMES else ""
+    more = " and more" if len(names) > _MOST_NAMES else ""
     return ApprovalRequest(
         of="import",
         subjects=tuple(each.name for each in listed),
         sha256=hashlib.sha256("\0".join([sha256, *names]).encode()).hexdigest(),
-        asks=f"import {', '.join(names[:_NAMES])}{more}?",
+        asks=f"import {', '.join(names[:_MOST_NAMES])}{more}?",
         all_of="in all cells",
-        shown=tuple(shown),
+        shown=tuple(lines),
     )
 
 

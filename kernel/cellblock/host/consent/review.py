@@ -100,7 +100,7 @@ def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int,
     """
     manifest, unusable = place.usable()
     before = approved(manifest, name)
-    now = {cell.sha256 for cell in cells_of(sources)}
+    hashes_now = {cell.sha256 for cell in cells_of(sources)}
     return Review(
         name,
         sources,
@@ -111,15 +111,17 @@ def review(place: ManifestFile, policy: Policy, name: str, sources: Mapping[int,
             for number, source in sources.items()
             if not runs_nothing(source) and sha256(source) not in before
         ),
-        kept=len(now & set(before)),
-        gone=len(set(before) - now),
+        kept=len(hashes_now & set(before)),
+        gone=len(set(before) - hashes_now),
     )
 
 
 def _new_cell(number: int, source: str, rules: Rules) -> NewCell:
     if excess := exceeded_limit(source):
-        has, cap, what = excess
-        return NewCell(number, source, too_long=f"{has:,} {what}, and at most {cap:,} are allowed")
+        count, cap, unit = excess
+        return NewCell(
+            number, source, too_long=f"{count:,} {unit}, and at most {cap:,} are allowed"
+        )
     findings = analyse(transform(source).source, rules)
     return NewCell(number, source, findings, tuple(letters(source)))
 
@@ -155,12 +157,12 @@ def revoke(place: ManifestFile, path: Path) -> int:
 
     def without_it(before: Manifest) -> Iterable[Record]:
         nonlocal count
-        if (known := before.notebook(name)) is None:
+        if (notebook := before.notebook(name)) is None:
             message = f"nothing of {name} was approved in {place.scope}"
             remedy = "cellblock approve --list says what was."
             raise AdmissionError(message, file=str(place.file), remedy=remedy)
-        count = len(known.cells)
-        return (each for each in before.records if each != known)
+        count = len(notebook.cells)
+        return (each for each in before.records if each != notebook)
 
     place.change(without_it)
     return count
@@ -188,8 +190,8 @@ def letters(source: str) -> Iterator[str]:
     not_python = Counter(source.splitlines()) - Counter(python.splitlines())
     words = _WORD.findall(" ".join((_without_text(python), *not_python)))
     for word in dict.fromkeys(word for word in words if not word.isascii()):
-        other = next(char for char in word if not char.isascii())
-        yield f"{word} (U+{ord(other):04X} {unicodedata.name(other, 'without a name')})"
+        sign = next(char for char in word if not char.isascii())
+        yield f"{word} (U+{ord(sign):04X} {unicodedata.name(sign, 'without a name')})"
 
 
 def _without_text(source: str) -> str:

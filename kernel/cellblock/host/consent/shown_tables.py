@@ -86,15 +86,18 @@ class ShownTable:
         without_index = len(columns) - frame.index if frame.form == "table" else len(columns)
         shape = f"{count(rows, 'row')}, {count(without_index, 'column')}"
         yield f"a {_KINDS[frame.form]} of {frame.library}: {shape}", []
-        shown = columns if self.whole else columns[:FIRST_COLUMNS]
-        left_out = len(columns) - len(shown)
-        names = [_named(column, index=n < frame.index) for n, column in enumerate(shown)]
+        shown_columns = columns if self.whole else columns[:FIRST_COLUMNS]
+        left_out = len(columns) - len(shown_columns)
+        names = [
+            _name_and_type(column, index=position < frame.index)
+            for position, column in enumerate(shown_columns)
+        ]
         if left_out:
             names[-1] += f" and {left_out:,} more"
         yield ("columns: ", names) if columns else ("no columns", [])
         first = rows if self.whole else min(rows, FIRST_ROWS)
         for number in range(first):
-            fields = [self._field(column, number) for column in shown]
+            fields = [self._field(column, number) for column in shown_columns]
             yield f"row {number}: ", [*fields, *(["..."] if left_out else [])]
         if rows > first:
             yield f"... {count(rows - first, 'more row')}", []
@@ -112,7 +115,7 @@ class ShownTable:
         return text if self.whole or width(text) <= _FIELD else next(pieces(text, _CUT)) + "..."
 
 
-def _named(column: Column, *, index: bool) -> str:
+def _name_and_type(column: Column, *, index: bool) -> str:
     """Return a column's name and type."""
     values = column if column.categories is None else column.categories
     kind = _TYPES.get(values.type, values.type) + (
@@ -127,13 +130,13 @@ def _literal(column: Column, row: int) -> str:
     validity, *buffers = column.buffers
     if not 0 <= row < column.length:
         raise IndexError(row)
-    if validity is not None and not _bit(validity, row):
+    if validity is not None and not _bit_at(validity, row):
         return "None"
     if column.type == "bool":
-        return repr(_bit(_given(buffers[0]), row))
+        return repr(_bit_at(_present(buffers[0]), row))
     if column.type in _OFFSETS:
-        return _text(column, buffers, row)
-    value = _number(buffers[0], _FORMATS[column.type], row)
+        return _text_literal(column, buffers, row)
+    value = _number_at(buffers[0], _FORMATS[column.type], row)
     if column.categories is not None:
         if column.categories.categories is not None:
             raise ValueError("categories of categories")
@@ -141,9 +144,9 @@ def _literal(column: Column, row: int) -> str:
     return _moment(column, value)
 
 
-def _text(column: Column, buffers: Sequence[bytes | None], row: int) -> str:
+def _text_literal(column: Column, buffers: Sequence[bytes | None], row: int) -> str:
     """Return the literal of a text, or of bytes."""
-    begin, end = (_number(buffers[0], _OFFSETS[column.type], at) for at in (row, row + 1))
+    begin, end = (_number_at(buffers[0], _OFFSETS[column.type], index) for index in (row, row + 1))
     content = (buffers[1] or b"")[begin:end]
     if not 0 <= begin <= end or len(content) != end - begin:
         raise ValueError("offsets that are none")
@@ -170,15 +173,15 @@ def _time(seconds: int, nanoseconds: int) -> str:
     return f"{moment.replace(tzinfo=None).isoformat(' ')}{rest}"
 
 
-def _given(buffer: bytes | None) -> bytes:
+def _present(buffer: bytes | None) -> bytes:
     if buffer is None:
         raise ValueError("a buffer that is missing")
     return buffer
 
 
-def _bit(buffer: bytes, at: int) -> bool:
-    return bool(buffer[at >> 3] >> (at & 7) & 1)
+def _bit_at(buffer: bytes, index: int) -> bool:
+    return bool(buffer[index >> 3] >> (index & 7) & 1)
 
 
-def _number(buffer: bytes | None, form: str, at: int) -> Any:
-    return struct.unpack_from(form, _given(buffer), at * struct.calcsize(form))[0]
+def _number_at(buffer: bytes | None, form: str, index: int) -> Any:
+    return struct.unpack_from(form, _present(buffer), index * struct.calcsize(form))[0]

@@ -86,8 +86,8 @@ def check_own(path: Path, status: os.stat_result, *, secret: bool = False) -> No
     if secret:
         rights |= stat.S_IROTH | (0 if owner == 0 and os.geteuid() != 0 else stat.S_IRGRP)
     if status.st_mode & rights:
-        mode, what = ("go-rwx", "read or write") if secret else ("go-w", "write")
-        message = f"others can {what} it (mode {stat.S_IMODE(status.st_mode):04o})"
+        mode, action = ("go-rwx", "read or write") if secret else ("go-w", "write")
+        message = f"others can {action} it (mode {stat.S_IMODE(status.st_mode):04o})"
         raise AdmissionError(message, file=str(path), remedy=f"chmod {mode} {path}")
 
 
@@ -134,7 +134,7 @@ _MOST_KEY_FILE: Final = 256
 _MOST_SERIALS: Final = 1 << 20
 #: Put before the signed bytes, so that no signature for another purpose can pass for one of these.
 _PURPOSE: Final = b"cellblock approval, version 2\n"
-_FETCH: Final = "Approve notebooks here (cellblock approve), or fetch the key that was used."
+_FETCH_REMEDY: Final = "Approve notebooks here (cellblock approve), or fetch the key that was used."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -164,11 +164,11 @@ def read_key(path: Path) -> Key:
     refuses its file or folder.
     """
     try:
-        content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_FETCH)
+        content, status = read_file(path, _MOST_KEY_FILE, what="the key", remedy=_FETCH_REMEDY)
         folder = path.parent.stat()
     except FileNotFoundError:
         message = "there is no key, so nothing can have been approved"
-        raise _wrong(path, message, _FETCH, field="approval.key") from None
+        raise _wrong(path, message, _FETCH_REMEDY, field="approval.key") from None
     check_own(path, status, secret=True)
     check_own(path.parent, folder)
     with contextlib.suppress(ValueError):
@@ -176,7 +176,7 @@ def read_key(path: Path) -> Key:
         if len(secret) == _KEY_BYTES:
             return Key(secret)
     message = f"it does not hold a key ({_KEY_BYTES} bytes in hexadecimal)"
-    raise _wrong(path, message, _FETCH, field="approval.key")
+    raise _wrong(path, message, _FETCH_REMEDY, field="approval.key")
 
 
 def read_or_make_key(path: Path) -> Key:
@@ -201,7 +201,7 @@ def serials(key: Path) -> dict[str, int]:
     check_own(file, status)
     with contextlib.suppress(ValueError, RecursionError):
         numbers = json.loads(content)
-        if isinstance(numbers, dict) and all(type(n) is int for n in numbers.values()):
+        if isinstance(numbers, dict) and all(type(number) is int for number in numbers.values()):
             return numbers
     message = "it does not hold the numbers of manifests"
     raise AdmissionError(message, file=str(file), remedy=remedy)
@@ -213,9 +213,9 @@ MOST_BYTES: Final = 16 << 20
 #: The most cells and answers in one manifest.
 MOST_APPROVED: Final = 10_000
 _VERSION: Final = 2
-_FEWER: Final = "Take some back: cellblock approvals list, cellblock approvals revoke ID."
+_FEWER_REMEDY: Final = "Take some back: cellblock approvals list, cellblock approvals revoke ID."
 _ALGORITHM: Final = "hmac-sha256:"
-_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Seconds to wait for the lock of another process that writes, which takes milliseconds.
 _PATIENCE: Final = 5.0
 Positive = Annotated[int, msgspec.Meta(ge=0)]
@@ -256,15 +256,15 @@ class Record(
 def record(kind: Kind, subject: str, digest: str, cells: tuple[Cell, ...] = ()) -> Record:
     """Return a new record of an approval by this user, now."""
     try:
-        who = f"{getpass.getuser()} (uid {os.getuid()})"
+        author = f"{getpass.getuser()} (uid {os.getuid()})"
     except (OSError, KeyError):  # the uid has no name, and no variable has one
-        who = f"uid {os.getuid()}"
+        author = f"uid {os.getuid()}"
     return Record(
         id=secrets.token_hex(4),
         kind=kind,
         subject=subject,
         digest=digest,
-        who=who,
+        who=author,
         when=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         cells=cells,
     )
@@ -369,7 +369,7 @@ class ManifestFile:
         than ``patience``, in seconds. A manifest that can't be used is only written over if the
         reason is the one that a person was shown (``lost``).
         """
-        with self._held(patience):
+        with self._locked(patience):
             before, unusable = self.usable()
             if unusable is not None and str(unusable) != lost:
                 raise unusable
@@ -401,17 +401,17 @@ class ManifestFile:
         return manifest, status
 
     @contextlib.contextmanager
-    def _held(self, patience: float) -> Iterator[None]:
+    def _locked(self, patience: float) -> Iterator[None]:
         """Hold the lock that all writers with this key take. Raise AdmissionError."""
         try:
             self.key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held = os.open(self.key.with_name(f"{self.key.name}.lock"), _LOCK, 0o600)
+            lock_fd = os.open(self.key.with_name(f"{self.key.name}.lock"), _LOCK_FLAGS, 0o600)
         except OSError as exc:
             remedy = "Give a folder of yours: approval.key."
             raise _wrong(self.file, f"can't be written: {exc.strerror}", remedy) from None
-        with closing(held):
+        with closing(lock_fd):
             try:
-                lock(held, patience=patience)
+                lock(lock_fd, patience=patience)
             except OSError:
                 message = "another process keeps it locked"
                 raise _wrong(self.file, message, "Try again when that has ended.") from None
@@ -423,17 +423,17 @@ class ManifestFile:
         Raise AdmissionError.
         """
         if sum(len(each.cells) or 1 for each in records) > MOST_APPROVED:
-            raise _wrong(self.file, f"more than {MOST_APPROVED:,} cells and answers", _FEWER)
-        key, known = read_or_make_key(self.key), serials(self.key)
-        newest = max(serial, known.get(self.number_id, 0))
+            raise _wrong(self.file, f"more than {MOST_APPROVED:,} cells and answers", _FEWER_REMEDY)
+        key, serials_by_id = read_or_make_key(self.key), serials(self.key)
+        newest = max(serial, serials_by_id.get(self.number_id, 0))
         manifest = Manifest(self.holds, self.scope, self.policy, newest + 1, records)
         payload = msgspec.json.encode(manifest) + b"\n"
         head = _Head("approval", _VERSION, key.id, _ALGORITHM + key.sign(payload))
         content = msgspec.json.encode(head) + b"\n" + payload
         if len(content) > MOST_BYTES:
-            raise _wrong(self.file, f"more than {MOST_BYTES:,} bytes", _FEWER)
+            raise _wrong(self.file, f"more than {MOST_BYTES:,} bytes", _FEWER_REMEDY)
         write(self.file, content)
-        numbers = known | {self.number_id: manifest.serial}
+        numbers = serials_by_id | {self.number_id: manifest.serial}
         write(_serials_file(self.key), json.dumps(numbers, indent=0, sort_keys=True).encode())
         return manifest
 
@@ -510,11 +510,13 @@ class Store:
         """
         for file in sorted(self.folder.glob("*.json")):
             try:
-                found = _verified(file, _content(file)[0], read_key(self.key))
+                manifest = _verified(file, _content(file)[0], read_key(self.key))
                 # A manifest counts only in the file that its content names.
-                place = ManifestFile(self.folder, self.key, found.holds, found.scope, found.policy)
+                place = ManifestFile(
+                    self.folder, self.key, manifest.holds, manifest.scope, manifest.policy
+                )
                 if place.file != file:
-                    raise _unusable(file, f"by its name it is not for {found.scope!r}")
+                    raise _unusable(file, f"by its name it is not for {manifest.scope!r}")
                 yield place, place.read()
             except AdmissionError as exc:
                 yield exc
@@ -534,10 +536,10 @@ class Store:
                 unusable.append(each)
                 continue
             place, manifest = each
-            named = [record for record in manifest.records if ids is None or record.id in ids]
-            if named:
-                place.change(partial(_without, named))
-                revoked += named
+            chosen = [record for record in manifest.records if ids is None or record.id in ids]
+            if chosen:
+                place.change(partial(_without, chosen))
+                revoked += chosen
         return revoked, unusable
 
 

@@ -206,10 +206,10 @@ class _Keywords:
                     yield from validator.descend(item, schema, path=name, schema_path=pattern)
 
     def _additional(self, validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        known = schema.get("properties", {})
+        properties = schema.get("properties", {})
         patterns = schema.get("patternProperties", {})
         for name, item in instance.items() if isinstance(instance, dict) else ():
-            if name in known or any(self._matches(each, name) for each in patterns):
+            if name in properties or any(self._matches(each, name) for each in patterns):
                 continue
             if value is False:
                 yield ValidationError(f"{name[:_LONGEST]!r} is not a key that it has")
@@ -219,8 +219,8 @@ class _Keywords:
 
 def _unique(_validator: Any, value: Any, instance: Any, _schema: Any) -> Iterator[Any]:
     if value and isinstance(instance, list):
-        seen = {json.dumps(_canonical(item), sort_keys=True) for item in instance}
-        if len(seen) < len(instance):
+        distinct = {json.dumps(_canonical(item), sort_keys=True) for item in instance}
+        if len(distinct) < len(instance):
             yield ValidationError("its items are not all different")
 
 

@@ -139,8 +139,8 @@ class Deadlines(Generic[R]):
         """Let the timeout go on: the user has answered, or no answer is awaited any more."""
         if self._seconds(request) is not None and self._limit is None:
             self._counted = self._clock()
-            due = self._reactor.call_later(self._left, lambda: self.over(request, "timeout"))
-            self._limit = due
+            timer = self._reactor.call_later(self._left, lambda: self.over(request, "timeout"))
+            self._limit = timer
 
     def interrupted(self, request: R) -> None:
         """Interrupt a request for the user, and give it some time; its question is withdrawn.

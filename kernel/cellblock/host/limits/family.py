@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 #: Bytes of resident memory of processes about whose pages the OS kernel is asked at once, which
 #: takes two seconds. Pages that were only read are in no process's memory, but in its page tables:
-#: a byte of these counts as ``_TABLES`` bytes.
+#: a byte of these counts as ``_WEIGHT`` bytes.
 MOST_WALKED: Final = 64 << 30
-_TABLES: Final = 64
+_WEIGHT: Final = 64
 #: Seconds that the event loop waits for the answer to ``measured``.
 MEASURE_TIMEOUT: Final = 3.0
 #: Readings of shared pages, at most, until one is found during which no process comes or goes; and
@@ -78,12 +78,14 @@ class _State(NamedTuple):
             before = earlier.processes[pid] if earlier.has(pid, process) else UNBORN
             pages += max(0, process.faults - before.faults)
             waited += process.waited_faults - before.waited_faults
-        ended = sum(
+        pages_of_ended = sum(
             process.faults + process.waited_faults
             for pid, process in earlier.processes.items()
             if not self.has(pid, process)
         )
-        return (pages + max(0, waited - ended)) * PAGE + (self.huge - earlier.huge) * huge_size()
+        return (pages + max(0, waited - pages_of_ended)) * PAGE + (
+            self.huge - earlier.huge
+        ) * huge_size()
 
 
 #: The bytes that a guest and its family had together, and the state then.
@@ -125,12 +127,12 @@ class Family:
     def __init__(
         self,
         pid: int,
-        others: Callable[[], Sequence[int]] = list,
+        pids_of_others: Callable[[], Sequence[int]] = list,
         orphans_cpu: Callable[[], float] = float,
         holds: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.pid = pid
-        self._others = others
+        self._others = pids_of_others
         self._orphans_cpu = orphans_cpu
         self._holds = holds
         own = process_stat(pid)
@@ -172,13 +174,13 @@ class Family:
         waited += own.waited if own else 0
         # The zygote waits for all its children, but the host hears of that later.
         zygote = own.parent if own else 0
-        gone = sum(
+        seconds_of_gone = sum(
             member.seconds
             for pid, member in self._seen.items()
             if pid not in members and member.parent != zygote
         )
         if len(members) < MAX_PROCESSES:
-            self._unwaited = max(0.0, self._unwaited + gone - (waited - self._waited))
+            self._unwaited = max(0.0, self._unwaited + seconds_of_gone - (waited - self._waited))
             self._seen = members
             self._waited = waited
         return sum(member.seconds for member in members.values()) + waited + self._unwaited
@@ -197,7 +199,7 @@ class Family:
         count here, because ``undo_max_bytes`` bounds them; what a copy has beyond that counts.
         """
         self._take_check()
-        shown = stray = tables = extra = mapped = 0
+        shown_bytes = stray_bytes = tables = extra = mapped = 0
         members = self._members()
         strays = self._stray(members)
         processes = dict[int, ProcessStat]()
@@ -215,24 +217,24 @@ class Family:
             tables += memory.tables
             mapped += memory.mapped
             if pid in strays:
-                stray += memory.private
+                stray_bytes += memory.private
             else:
-                shown += memory.private
+                shown_bytes += memory.private
         if (guest := process_stat(self.pid)) is not None:
             processes[self.pid] = guest
-        now = self._state = _State(processes, huge_pages())
-        self.shown = extra + tables + shown + stray
+        current_state = self._state = _State(processes, huge_pages())
+        self.shown = extra + tables + shown_bytes + stray_bytes
         self.mapped = mapped
         bound = math.inf
         if self._known is not None:
-            together, then = self._known
-            bound = max(0, together + now.given_since(then) - own.private)
-        if shown <= bound:
+            together, earlier_state = self._known
+            bound = max(0, together + current_state.given_since(earlier_state) - own.private)
+        if shown_bytes <= bound:
             # All together have no more than all that they show, so this is known for certain again.
             # Pages given to programs count for the process that waited for them, so ``bound`` would
             # grow for ever otherwise.
-            self._known = own.private + shown + stray, now
-        return extra + tables + int(min(shown, bound)) + stray
+            self._known = own.private + shown_bytes + stray_bytes, current_state
+        return extra + tables + int(min(shown_bytes, bound)) + stray_bytes
 
     def _stray(self, members: Mapping[int, ProcessStat]) -> set[int]:
         """Return the ``members`` that may have pages which were given to a process that has ended.
@@ -243,12 +245,12 @@ class Family:
         prctl(2) and clone(2) are filtered). Or the parent's stat could not be read, so that it is
         not known what the parent was given lately.
         """
-        kept = {self.pid}
+        without_strays = {self.pid}
         for pid, member in members.items():  # parents come before their children
-            known = self._known is not None and self._known[1].has(pid, member)
-            if (known or member.parent in kept) and not member.is_stale:
-                kept.add(pid)
-        return set(members) - kept
+            was_counted = self._known is not None and self._known[1].has(pid, member)
+            if (was_counted or member.parent in without_strays) and not member.is_stale:
+                without_strays.add(pid)
+        return set(members) - without_strays
 
     def measured(
         self, own: ProcessMemory, copies: Mapping[int, int], enough: int = 0
@@ -263,16 +265,16 @@ class Family:
         for less.
         """
         memories = self._memories(copies)
-        if sum(each.resident + _TABLES * each.tables for each in memories.values()) > MOST_WALKED:
+        if sum(each.resident + _WEIGHT * each.tables for each in memories.values()) > MOST_WALKED:
             return None
         if self._measuring.is_under_way:
             return None
         pids = self._lister(copies)
         self._measuring.begin(lambda: self._measure(own, pids, enough), MEASURE_TIMEOUT)
-        if (others := self._measuring.take()) is None:
+        if (family_bytes := self._measuring.take()) is None:
             return None
-        self._known = own.private + others, self._state
-        return others + sum(each.tables for pid, each in memories.items() if pid != self.pid)
+        self._known = own.private + family_bytes, self._state
+        return family_bytes + sum(each.tables for pid, each in memories.items() if pid != self.pid)
 
     def check(self, own: ProcessMemory, copies: Mapping[int, int]) -> None:
         """Ask the OS kernel in a thread, now and then, because ``held`` may miss something.
@@ -283,15 +285,15 @@ class Family:
         """
         if self._check.is_under_way or time.monotonic() < self._check_due:
             return
-        known = self._known
+        known_before = self._known
         state = self._state
         pids = self._lister(copies)
 
         def ask() -> _Checked:
             began = time.monotonic()
-            others = self._measure(own, pids)
-            now = None if others is None else (own.private + others, state)
-            return _Checked(known, now, began, time.monotonic())
+            family_bytes = self._measure(own, pids)
+            sum_and_state = None if family_bytes is None else (own.private + family_bytes, state)
+            return _Checked(known_before, sum_and_state, began, time.monotonic())
 
         self._check.begin(ask)
 
@@ -313,8 +315,8 @@ class Family:
 
     def _lister(self, copies: Collection[int]) -> Callable[[], list[int]]:
         """Return a function that lists the guest and the family without copies, for any thread."""
-        others = frozenset(self._others())
-        return lambda: [self.pid, *(pid for pid in self._pids(others) if pid not in copies)]
+        pids_of_others = frozenset(self._others())
+        return lambda: [self.pid, *(pid for pid in self._pids(pids_of_others) if pid not in copies)]
 
     def _measure(
         self, own: ProcessMemory, pids: Callable[[], list[int]], enough: int = 0
@@ -326,48 +328,48 @@ class Family:
         """
         least = None
         deadline = time.monotonic() + READING_TIME
-        known = dict[int, int]()
+        shares_by_pid = dict[int, int]()
         for _ in range(READINGS):
-            if (shares_read := self._read_shares(pids, known)) is None:
+            if (shares_read := self._read_shares(pids, shares_by_pid)) is None:
                 return None
-            others = max(shares_read.alone, shares_read.share - own.private)
+            measured = max(shares_read.alone, shares_read.share - own.private)
             passed = shares_read.passed
-            least = others + passed if least is None else min(least, others + passed)
+            least = measured + passed if least is None else min(least, measured + passed)
             if not passed or least <= enough or time.monotonic() > deadline:
                 break
         return least
 
     def _read_shares(
-        self, pids: Callable[[], list[int]], known: dict[int, int]
+        self, pids: Callable[[], list[int]], shares_by_pid: dict[int, int]
     ) -> _SharesRead | None:
         """Read the shares of the guest and the family; return None if this user may not ask.
 
         A page that n processes have counts as an n-th for each. So the shares are missing of
         processes that end before they are read, and of those that begin after the list was made.
-        For these, the share that was ``known`` from an earlier reading counts, or else all that
-        they show.
+        For these, the share that an earlier reading put in ``shares_by_pid`` counts, or else all
+        that they show.
         """
         share = alone = passed = 0
         before = _private(pids())
         for pid, private in before.items():
-            if (parts := Shares.of(pid)) is None:
+            if (shares := Shares.of(pid)) is None:
                 return None
-            share += parts.share
-            alone += parts.alone * (pid != self.pid)
+            share += shares.share
+            alone += shares.alone * (pid != self.pid)
             # Some counts of a process's pages are rough (proc(5)), and a process may let go of a
             # few pages. So only a process that has lost more counts as one that ended.
-            if private - parts.whole <= private // 8:
-                known[pid] = parts.share
+            if private - shares.whole <= private // 8:
+                shares_by_pid[pid] = shares.share
             elif pid != self.pid:
-                passed += min(private, known.get(pid, private))
+                passed += min(private, shares_by_pid.get(pid, private))
         for pid, private in _private(pids()).items():
             if pid in before:
                 continue
-            if (parts := Shares.of(pid)) is None:
+            if (shares := Shares.of(pid)) is None:
                 return None
-            if parts.whole:
-                known[pid] = parts.share
-            passed += min(private, known.get(pid, private))
+            if shares.whole:
+                shares_by_pid[pid] = shares.share
+            passed += min(private, shares_by_pid.get(pid, private))
         return _SharesRead(share, alone, passed)
 
     def has_others(self, copies: Mapping[int, int]) -> bool:
@@ -406,7 +408,7 @@ class Family:
         """Return the pids of the family beside the guest, parents before their children."""
         return self._pids(frozenset(self._others()))
 
-    def _pids(self, others: Collection[int]) -> list[int]:
+    def _pids(self, pids_of_others: Collection[int]) -> list[int]:
         pids = list[int]()
         # Read anew each time: the parent of a copy that took over was the former guest, until that
         # was dead.
@@ -415,7 +417,7 @@ class Family:
         waiting = [] if zygote is None else [(pid, False) for pid in children_of(zygote)]
         while waiting and len(pids) < MAX_PROCESSES:
             pid, is_ours = waiting.pop()
-            if pid in others:
+            if pid in pids_of_others:
                 continue
             if is_ours or _session_of(pid) == self._session or self._holds(pid):
                 waiting += [(child, True) for child in children_of(pid)]

@@ -32,7 +32,7 @@ MANY_LOCKS: Final = 5_000
 _MOST_LINES: Final = 2 * MANY_LOCKS
 _UNRECLAIMABLE: Final = re.compile(rb"^SUnreclaim:\s+(\d+) kB$", re.MULTILINE)
 #: Finds the process that owns a lock; -1 stands for an open file, whoever has it (proc_locks(5)).
-_OWNER: Final = re.compile(rb"^\d+: (?:->)?\s*\w+\s+\w+\s+\w+\s+(-?\d+)")
+_LOCK_OWNER: Final = re.compile(rb"^\d+: (?:->)?\s*\w+\s+\w+\s+\w+\s+(-?\d+)")
 
 
 class KernelMemory:
@@ -58,20 +58,20 @@ class KernelMemory:
         ``pids`` returns the session's processes. ``cpu`` are the processor seconds of all that the
         session has run.
         """
-        now = _unreclaimable()
+        unreclaimable = _unreclaimable()
         most = int(MADE * (cpu - self._cpu))
-        rose = now - self._last
-        self._last = now
+        rose = unreclaimable - self._last
+        self._last = unreclaimable
         self._cpu = cpu
-        self._before = min(self._before, now)
-        self._made = min(now - self._before, self._made + max(0, min(rose, most)))
+        self._before = min(self._before, unreclaimable)
+        self._made = min(unreclaimable - self._before, self._made + max(0, min(rose, most)))
         if self._made <= GROWN:
             return 0
         session = pids()
         if len(session) > 1 or _count_locks(session) > MANY_LOCKS:
             return self._made
         # A single process with few locks can have little of it, so begin anew.
-        self._before = now
+        self._before = unreclaimable
         self._made = 0
         return 0
 
@@ -88,7 +88,7 @@ def _count_locks(pids: Collection[int]) -> int:
     descriptors. Only locks of other living processes do not count.
     """
     with contextlib.suppress(OSError), Path("/proc/locks").open("rb") as locks:
-        lines = (_OWNER.match(line) for line in islice(locks, _MOST_LINES))
+        lines = (_LOCK_OWNER.match(line) for line in islice(locks, _MOST_LINES))
         owners = Counter(int(line[1]) for line in lines if line is not None)
         return sum(
             count
@@ -103,7 +103,7 @@ def _count_locks(pids: Collection[int]) -> int:
 #: Bytes that a socket may hold which nobody reads (net.core.wmem_default of Linux).
 _SOCKET_BYTES: Final = 212_992
 #: How many senders' bytes a receiver of datagrams may hold (net.unix.max_dgram_qlen, and one more).
-_SENDERS: Final = 11
+_SENDERS_PER_SOCKET: Final = 11
 #: Sockets that are not charged. An honest session has some dozens.
 FREE_SOCKETS: Final = 256
 #: Bytes of the list of sockets that are read, which takes 5 ms. A longer list counts as endless.
@@ -127,7 +127,7 @@ def socket_memory(pid: int) -> int:
             listed = file.read(_MOST_LISTED)
     except OSError:  # the process is gone, or this user may not ask
         return 0
-    sockets = listed.count(b"\n") - 1 + (_SENDERS - 1) * len(_DATAGRAMS.findall(listed))
+    sockets = listed.count(b"\n") - 1 + (_SENDERS_PER_SOCKET - 1) * len(_DATAGRAMS.findall(listed))
     if len(listed) == _MOST_LISTED:
         sockets = ENDLESS
     return max(0, sockets - FREE_SOCKETS) * _SOCKET_BYTES

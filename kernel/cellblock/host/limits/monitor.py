@@ -180,11 +180,11 @@ class Monitor:
 
     def taken(self, since: Mark, read_bytes: int = 0) -> Usage:
         """Return what the guest has used ``since`` a request began that others run beside."""
-        now = self.mark()
+        mark_now = self.mark()
         peak = max(self._peak, (self._gauge.resident() if self._gauge is not None else None) or 0)
-        output = now.output_bytes - since.output_bytes
-        cpu = max(0.0, now.cpu_seconds - since.cpu_seconds)
-        return Usage(now.at - since.at, cpu, peak, output, read_bytes)
+        output = mark_now.output_bytes - since.output_bytes
+        cpu = max(0.0, mark_now.cpu_seconds - since.cpu_seconds)
+        return Usage(mark_now.at - since.at, cpu, peak, output, read_bytes)
 
     def mark(self) -> Mark:
         """Return the present moment, with the guest's processor time and output."""
@@ -269,7 +269,7 @@ class Monitor:
         scratch = self._scratch
         filling = scratch is not None and scratch.is_filling
         self._look_in(QUICK if filling else PACE, self._look)
-        due = self._timer
+        timer = self._timer
         limit = self._policy.cpu_seconds
         copies = self._copies()
         if self._holds_too_much(copies):
@@ -280,9 +280,9 @@ class Monitor:
             self._on_excess("forks", True)
         elif limit is not None and cpu - self._cpu_began > limit:
             self._on_excess("cpu", False)
-        elif (found := self._look_at_scratch(copies)).excess is not None:
-            self._on_excess(found.excess, found.far)
-        if self._timer is due:  # otherwise ``on_excess`` has ended the request
+        elif (scratch_found := self._look_at_scratch(copies)).excess is not None:
+            self._on_excess(scratch_found.excess, scratch_found.far)
+        if self._timer is timer:  # otherwise ``on_excess`` has ended the request
             rest = RESTS * (self._clock() - began)
             if rest > PACE:
                 self._look_in(rest, self._look)
@@ -340,17 +340,17 @@ class Monitor:
         """Whether the scratch folder holds so much that every cell would be stopped."""
         return self._scratch is not None and self._scratch.found.is_past_forgiving
 
-    def _take_late_look(self, left: float) -> None:
+    def _take_late_look(self, seconds_left: float) -> None:
         """Act on a look at the scratch folder that took longer than the event loop waits.
 
-        The next look is due in ``left`` seconds, which is too late if a process fills the folder
-        meanwhile.
+        The next look is due in ``seconds_left`` seconds, which is too late if a process fills the
+        folder meanwhile.
         """
         scratch = self._scratch
-        if scratch is None or left <= PACE or not scratch.is_under_way:
-            self._look_in(max(0.0, left), self._look_idle)
+        if scratch is None or seconds_left <= PACE or not scratch.is_under_way:
+            self._look_in(max(0.0, seconds_left), self._look_idle)
         else:
-            self._look_in(PACE, lambda: self._take_late_look(left - PACE))
+            self._look_in(PACE, lambda: self._take_late_look(seconds_left - PACE))
         if scratch is not None and (excess := scratch.take().excess) is not None:
             self._on_excess(excess, True)
 
@@ -372,30 +372,30 @@ class Monitor:
             return False
         self._take_peak(memory)
         self._mapped = memory.mapped
-        held = memory.held + max(0, self._shared_memory() - memory.shared)
-        charged = self._kernel.held(self._pids, self._cpu)
-        held += charged
+        held_bytes = memory.held + max(0, self._shared_memory() - memory.shared)
+        kernel_bytes = self._kernel.held(self._pids, self._cpu)
+        held_bytes += kernel_bytes
         self.is_estimate = self.is_charged = False
         if self._family is None:
-            self.is_charged = self._most is not None and held - charged <= self._most
-            return self._most is not None and held > self._most
+            self.is_charged = self._most is not None and held_bytes - kernel_bytes <= self._most
+            return self._most is not None and held_bytes > self._most
         self.programs_held = self._family.held(memory, copies)
         self.programs_shown = self._family.shown
         self._mapped += self._family.mapped
         if self._most is None:
             return False
-        held += socket_memory(self._family.pid)
-        if held + self.programs_held <= self._most:
-            if held + self._family.shown > self._most:
+        held_bytes += socket_memory(self._family.pid)
+        if held_bytes + self.programs_held <= self._most:
+            if held_bytes + self._family.shown > self._most:
                 self._family.check(memory, copies)
             return False
-        others = self._family.measured(memory, copies, self._most - held)
-        self.is_estimate = held <= self._most and others is None
-        if others is None:
+        family_bytes = self._family.measured(memory, copies, self._most - held_bytes)
+        self.is_estimate = held_bytes <= self._most and family_bytes is None
+        if family_bytes is None:
             return True
-        self.programs_held = others
-        self.is_charged = held - charged + others <= self._most
-        return held + others > self._most
+        self.programs_held = family_bytes
+        self.is_charged = held_bytes - kernel_bytes + family_bytes <= self._most
+        return held_bytes + family_bytes > self._most
 
     def _hold_too_much_together(self) -> bool:
         """Return whether a sandbox and its forks together hold more memory than they may."""

@@ -125,10 +125,10 @@ class Gauge:
     def memory(self) -> ProcessMemory | None:
         """Return the memory of the process."""
         try:
-            found = _parse_memory(self._read("status"))
+            memory_read = _parse_memory(self._read("status"))
         except OSError:
             return None
-        return found or _memory_of_threads(self.pid)
+        return memory_read or _memory_of_threads(self.pid)
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -220,7 +220,7 @@ def page_faults(pid: int | None) -> int:
 
 #: Finds how many huge pages were given: at a fault, or in place of small pages (madvise(2),
 #: MADV_COLLAPSE), which is no fault.
-_HUGE: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
+_HUGE_PAGES_GIVEN: Final = re.compile(rb"^thp_(?:fault|collapse)_alloc (\d+)", re.MULTILINE)
 
 
 def huge_pages() -> int:
@@ -229,7 +229,7 @@ def huge_pages() -> int:
     This takes 80 µs.
     """
     try:
-        return sum(map(int, _HUGE.findall(Path("/proc/vmstat").read_bytes())))
+        return sum(map(int, _HUGE_PAGES_GIVEN.findall(Path("/proc/vmstat").read_bytes())))
     except OSError:
         return 0
 

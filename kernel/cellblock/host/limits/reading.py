@@ -33,13 +33,13 @@ class Reading(Generic[Answer]):
         """Whether the last reading has not ended yet."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, read: Callable[[], Answer], wait: float = 0.0) -> None:
-        """Have ``read`` called in a thread, and wait up to ``wait`` seconds for its end.
+    def begin(self, action: Callable[[], Answer], wait: float = 0.0) -> None:
+        """Have ``action`` called in a thread, and wait up to ``wait`` seconds for its end.
 
         Call this only while no reading is under way. An earlier answer that nobody took is dropped.
         """
         answers = self._answers = list[Answer]()
-        self._thread = threading.Thread(target=lambda: answers.append(read()), daemon=True)
+        self._thread = threading.Thread(target=lambda: answers.append(action()), daemon=True)
         with contextlib.suppress(RuntimeError):  # too many threads: then no answer comes
             self._thread.start()
             if wait:
@@ -58,17 +58,17 @@ class SpacedReading(Reading[Answer]):
         #: When the next reading may begin (``time.monotonic``).
         self._due = 0.0
 
-    def begin_if_due(self, read: Callable[[], Answer]) -> None:
-        """Have ``read`` called, if no reading is under way and the pause is over."""
+    def begin_if_due(self, action: Callable[[], Answer]) -> None:
+        """Have ``action`` called, if no reading is under way and the pause is over."""
         if self.is_under_way or time.monotonic() < self._due:
             return
 
         def timed() -> Answer:
             began = time.monotonic()
             try:
-                return read()
+                return action()
             finally:
-                ended = time.monotonic()
-                self._due = ended + max(PAUSE, PAUSE_PART * (ended - began))
+                ended_at = time.monotonic()
+                self._due = ended_at + max(PAUSE, PAUSE_PART * (ended_at - began))
 
         self.begin(timed)

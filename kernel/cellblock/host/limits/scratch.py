@@ -182,13 +182,13 @@ class Scratch:
         A walk under way is completed first. If each search began another walk, one of more than
         ``AT_ONCE`` entries would never be completed.
         """
-        found = 0
+        largest_size = 0
         for _ in range(WALKS_AT_ONCE):
             self._step(AT_ONCE)
-            found = max(found, self.size)
+            largest_size = max(largest_size, self.size)
             if self._unfound() <= UNFOUND or self.full or self._walk is not None:
                 break
-        self.size = max(self.size, found)
+        self.size = max(self.size, largest_size)
         self._ask_removed()
         self._waited = min(max(1, 2 * self._waited), MOST_WAITED)
         self._wait = self._waited
@@ -198,15 +198,15 @@ class Scratch:
         lacking = self._unfound() + self._nameless
         gained = self._gained_entries()
         if lacking <= UNFOUND and gained <= MOST_REMOVED:
-            found = Removed()
+            removed = Removed()
         else:
             began = time.monotonic()
-            found = self._removed()
-            ended = time.monotonic()
-            self._ask_due = ended + ASK_PART * (ended - began)
-        nameless = min(lacking, found.bytes) if lacking > UNFOUND else 0
+            removed = self._removed()
+            ended_at = time.monotonic()
+            self._ask_due = ended_at + ASK_PART * (ended_at - began)
+        nameless = min(lacking, removed.bytes) if lacking > UNFOUND else 0
         self.size += nameless - self._nameless
-        self._nameless, self._removed_folders = nameless, min(gained, found.folders)
+        self._nameless, self._removed_folders = nameless, min(gained, removed.folders)
 
     def _gained_entries(self) -> int:
         """Return how many files and folders the file systems have gained since they had least.
@@ -395,14 +395,14 @@ class ScratchWatch:
 
     def _is_stuck(self) -> bool:
         """Return whether the look under way has read hardly anything for long."""
-        now = self._clock()
+        now_seconds = self._clock()
         entries = self._scratch.entries
         if not self._unanswered or entries >= self._entries + STUCK_ENTRIES:
             self._unanswered = 0
             self._entries = entries
-            self._since = now
+            self._since = now_seconds
         self._unanswered += 1
-        return self._unanswered > STUCK_LOOKS and now - self._since >= STUCK
+        return self._unanswered > STUCK_LOOKS and now_seconds - self._since >= STUCK
 
     @property
     def is_under_way(self) -> bool:
@@ -467,8 +467,8 @@ def _entries(fd: int, folders: list[str], forks: Collection[ForksFolder]) -> Ite
 
     What can't be looked at though it is there, counts as ENDLESS.
     """
-    with contextlib.suppress(FileNotFoundError), os.scandir(fd) as found:
-        for entry in found:
+    with contextlib.suppress(FileNotFoundError), os.scandir(fd) as dir_entries:
+        for entry in dir_entries:
             try:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
@@ -478,8 +478,8 @@ def _entries(fd: int, folders: list[str], forks: Collection[ForksFolder]) -> Ite
                 return
             links = max(1, status.st_nlink)
             if stat.S_ISDIR(status.st_mode):
-                this = ForksFolder(entry.name, status.st_dev, status.st_ino)
-                if this not in forks:
+                subfolder = ForksFolder(entry.name, status.st_dev, status.st_ino)
+                if subfolder not in forks:
                     folders.append(entry.name)
                 links = 1
             yield max(LEAST, status.st_blocks * _BLOCK // links)
@@ -487,12 +487,12 @@ def _entries(fd: int, folders: list[str], forks: Collection[ForksFolder]) -> Ite
 
 def _systems(folders: Iterable[str]) -> Iterator[os.statvfs_result]:
     """Return the file systems that these folders are on, each once."""
-    found = dict[int, os.statvfs_result]()
+    systems = dict[int, os.statvfs_result]()
     for folder in folders:
         with contextlib.suppress(OSError):
             system = os.statvfs(folder)
-            found[system.f_fsid] = system
-    return iter(found.values())
+            systems[system.f_fsid] = system
+    return iter(systems.values())
 
 
 def _used(folders: Iterable[str]) -> int:
@@ -513,11 +513,11 @@ def _entries_used(folders: Iterable[str]) -> int | None:
 
 
 #: Finds in /proc/PID/maps the mapped files that were removed: their inodes and last names.
-_NAMELESS: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
+_REMOVED_MAPPING: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
 
 
 #: Bytes that are read at once.
-_PART: Final = 1 << 16
+_READ_SIZE: Final = 1 << 16
 #: Bytes of lists of mappings, and number of descriptors, that are looked at at once, which takes a
 #: quarter of a second. A cell can have a hundred thousand times as much.
 MOST_MAPPED: Final = 16 << 20
@@ -546,10 +546,10 @@ def removed_by(pids: Iterable[int], largest: int | None, folders: Iterable[str])
     random.shuffle(order)
     opened = dict[tuple[int, int], int]()
     depths = dict[tuple[int, int], int]()
-    left = MOST_OPENED
+    budget = MOST_OPENED
     for pid in order:
         links = _links(pid)
-        for link in links[: max(0, left)]:
+        for link in links[: max(0, budget)]:
             with contextlib.suppress(OSError):
                 status = os.stat(link)
                 if status.st_nlink or not (depth := _depth_of(link, beneath)):
@@ -560,23 +560,23 @@ def removed_by(pids: Iterable[int], largest: int | None, folders: Iterable[str])
                 else:
                     opened[file] = status.st_blocks * _BLOCK
                     depths[file] = (depth - 1) // PARENTS_PART
-        left -= len(links)
-    is_all = left >= 0
+        budget -= len(links)
+    is_all = budget >= 0
     mapped = dict[int, int]()
-    left = MOST_MAPPED
+    budget = MOST_MAPPED
     for pid in order:
-        maps = _maps(pid, left)
-        for inode, name in _NAMELESS.findall(maps):
+        maps = _maps(pid, budget)
+        for inode, name in _REMOVED_MAPPING.findall(maps):
             if depth := _depth(name, beneath):
                 mapped[int(inode)] = (depth - 1) // PARENTS_PART
-        left -= len(maps)
-        if left < 0:
+        budget -= len(maps)
+        if budget < 0:
             is_all = False
             break
     closed = mapped.keys() - {inode for _, inode in opened}
-    found = sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
+    removed_bytes = sum(opened.values()) + len(closed) * (ENDLESS if largest is None else largest)
     kept_folders = sum(depths.values()) + sum(mapped[inode] for inode in closed)
-    return Removed(found if is_all else ENDLESS, kept_folders)
+    return Removed(removed_bytes if is_all else ENDLESS, kept_folders)
 
 
 def _links(pid: int) -> list[str]:
@@ -633,8 +633,8 @@ def _maps(pid: int, most: int) -> bytes:
 
 def _read_until(path: str, most: int) -> bytes:
     """Read a file until its end, or until more than ``most`` bytes were read. Raises OSError."""
-    found = bytearray()
+    content = bytearray()
     with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
-        while len(found) <= most and (part := os.read(fd, _PART)):
-            found += part
-    return bytes(found)
+        while len(content) <= most and (chunk := os.read(fd, _READ_SIZE)):
+            content += chunk
+    return bytes(content)

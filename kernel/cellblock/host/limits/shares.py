@@ -33,14 +33,14 @@ class Shares(NamedTuple):
     @classmethod
     def of(cls, pid: int) -> Shares | None:
         """Read the shares of a process; None if this user may not. A process that is gone has 0."""
-        text = _read(pid)
+        text = _read_smaps_rollup(pid)
         if text is None:
             return None
         fields = {name: int(kib) << 10 for name, kib in _FIELDS.findall(text)}
         if text and b"Pss_Anon" not in fields:  # Linux before 5.4
             return None
-        others = fields.get(b"Pss_File", 0) + fields.get(b"Pss_Shmem", 0)
-        alone = max(0, fields.get(b"Private_Dirty", 0) - others)
+        shared_file_bytes = fields.get(b"Pss_File", 0) + fields.get(b"Pss_Shmem", 0)
+        alone = max(0, fields.get(b"Private_Dirty", 0) - shared_file_bytes)
         share = fields.get(b"Pss_Anon", 0) + fields.get(b"SwapPss", 0)
         return cls(share, alone, fields.get(b"Anonymous", 0) + fields.get(b"Swap", 0))
 
@@ -51,22 +51,22 @@ def read(pids: Iterable[int]) -> dict[int, Shares] | None:
     A process that ends meanwhile is left out, because the shares of those that are read after it
     include its part of the pages. Return None if this user may not ask.
     """
-    found = dict[int, Shares]()
+    shares_by_pid = dict[int, Shares]()
     for pid in pids:
         if (shares := Shares.of(pid)) is None:
             return None
-        found[pid] = shares
-    return {pid: shares for pid, shares in found.items() if private_bytes(pid)}
+        shares_by_pid[pid] = shares
+    return {pid: shares for pid, shares in shares_by_pid.items() if private_bytes(pid)}
 
 
-def have_one_memory(pid: int, other: int) -> bool:
+def have_one_memory(pid: int, other_pid: int) -> bool:
     """Return whether two processes have the very same memory, as after vfork(2).
 
     Return False if this user may not ask (kcmp(2)). This may wait for a process, like
     ``Shares.of``.
     """
     number = _KCMP.get(platform.machine())
-    if number is None or _syscall()(number, pid, other, _KCMP_VM, 0, 0):
+    if number is None or _syscall()(number, pid, other_pid, _KCMP_VM, 0, 0):
         return False
     # Processes whose first threads have ended seem to have the same memory, namely none.
     return b"\nVmRSS:" in read_proc(f"{pid}/status")
@@ -80,19 +80,20 @@ def _syscall() -> Callable[..., int]:
     return call
 
 
-def beyond(one: Shares, others: Collection[Shares]) -> int:
-    """Return how many bytes ``others`` have that ``one`` does not have, at least.
+def beyond(subject: Shares, processes: Collection[Shares]) -> int:
+    """Return how many bytes ``processes`` have that ``subject`` does not have, at least.
 
     Each page counts once. If only some of the others have a page, their shares add up to the whole
-    page. If ``one`` has it, too, all shares add up to no more than that page, which ``one.whole``
-    contains. The result is too low if processes beside these have pages as well, such as the guest
-    if ``one`` is its newest copy. Pages that a single process has are counted in any case.
+    page. If ``subject`` has it, too, all shares add up to no more than that page, which
+    ``subject.whole`` contains. The result is too low if processes beside these have pages as well,
+    such as the guest if ``subject`` is its newest copy. Pages that a single process has are counted
+    in any case.
     """
-    together = one.share + sum(other.share for other in others)
-    return max(sum(other.alone for other in others), together - one.whole)
+    together = subject.share + sum(process.share for process in processes)
+    return max(sum(process.alone for process in processes), together - subject.whole)
 
 
-def _read(pid: int) -> bytes | None:
+def _read_smaps_rollup(pid: int) -> bytes | None:
     """Return the smaps_rollup of a process: empty if the process is gone, None if not readable.
 
     The first thread shows no memory after it has ended, even if others go on. Any other thread's id
