@@ -85,11 +85,11 @@ def adopt(layers: tuple[Layer, ...], policy: Policy, names: Sequence[str]) -> Ad
 
 def _candidates(names: Sequence[str], own: str) -> list[Staged]:
     """Return the sessions that have one of these names, ordered by it, the newest first."""
-    others = [staged for staged in changes.sessions() if staged.id != own]
+    other_sessions = [staged for staged in changes.sessions() if staged.id != own]
     ranked = [
-        (min(map(names.index, known)), staged)
-        for staged in others
-        if (known := {*names} & {*staged.names})
+        (min(map(names.index, shared_names)), staged)
+        for staged in other_sessions
+        if (shared_names := {*names} & {*staged.names})
     ]
     return [staged for _, staged in sorted(ranked, key=lambda pair: (pair[0], -pair[1].began))]
 
@@ -158,9 +158,9 @@ def _conflict(layer: Layer, before: tuple[str, str, tuple[str, ...]]) -> str:
     """
     _, folder, hidden = before
     for path in layer.hidden:
-        known = any(within(path, top) for top in hidden)
-        *_, last = _steps_to(folder, path)
-        if not known and last is not None and not changes.is_whiteout(last.found):
+        was_hidden = any(within(path, top) for top in hidden)
+        *_, last_step = _steps_to(folder, path)
+        if not was_hidden and last_step is not None and not changes.is_whiteout(last_step.found):
             return f"it has {visible(path)}, which is denied now"
     for path in layer.fixed:
         if not all(step is None or step.shows_below for step in _steps_to(folder, path)):
@@ -179,15 +179,19 @@ def _steps_to(folder: str, path: str) -> list[_Step | None]:
     """Return the layer's file for each name on the way to ``path``; None for one it lacks."""
     steps = list[_Step | None]()
     with contextlib.ExitStack() as stack:
-        at: int | None = open_unlinked(f"{folder}/{UPPER}", FOLDER)
+        folder_fd: int | None = open_unlinked(f"{folder}/{UPPER}", FOLDER)
         for name in path.split("/"):
-            found = status(at, name)
-            inner = None
-            if at is not None and found is not None and stat.S_ISDIR(found.st_mode):
-                inner = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=at)))
-            shows = inner is not None and not changes.is_opaque(inner)
-            steps.append(None if found is None else _Step(found, shows))
-            at = inner
+            file_status = status(folder_fd, name)
+            inner_fd = None
+            if (
+                folder_fd is not None
+                and file_status is not None
+                and stat.S_ISDIR(file_status.st_mode)
+            ):
+                inner_fd = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=folder_fd)))
+            shows = inner_fd is not None and not changes.is_opaque(inner_fd)
+            steps.append(None if file_status is None else _Step(file_status, shows))
+            folder_fd = inner_fd
     return steps
 
 
@@ -205,11 +209,11 @@ def _is_ours(folder: str, *, shut: bool = False) -> bool:
     """
     try:
         with closing(open_unlinked(folder, FOLDER)) as fd:
-            found = os.fstat(fd)
+            folder_status = os.fstat(fd)
     except OSError:
         return False
-    others = stat.S_IRWXG | stat.S_IRWXO if shut else 0
-    return found.st_uid == os.geteuid() and not found.st_mode & others
+    rights_of_others = stat.S_IRWXG | stat.S_IRWXO if shut else 0
+    return folder_status.st_uid == os.geteuid() and not folder_status.st_mode & rights_of_others
 
 
 def _open_to_owner(staged: Staged) -> None:
@@ -244,17 +248,17 @@ def _remove_settled(staged: Staged) -> None:
 
     A staged file that has changed since is staged again, and stays.
     """
-    for name, known in staged.settled().items():
-        settled_as = known.staged
+    for name, settled_change in staged.settled().items():
+        settled_as = settled_change.staged
         for root, folder, _ in staged.layers:
             if not within(name, root) or settled_as is None:
                 continue
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-                at, last = changes.enter(
+                folder_fd, last = changes.enter(
                     f"{folder}/{UPPER}", name[len(root.rstrip("/")) + 1 :], stack
                 )
-                found = os.stat(last, dir_fd=at, follow_symlinks=False)
-                if changes.state(found) == settled_as and stat.S_ISDIR(found.st_mode):
-                    remove_tree(f"/proc/self/fd/{at}/{last}")
-                elif changes.state(found) == settled_as:
-                    os.unlink(last, dir_fd=at)
+                file_status = os.stat(last, dir_fd=folder_fd, follow_symlinks=False)
+                if changes.state(file_status) == settled_as and stat.S_ISDIR(file_status.st_mode):
+                    remove_tree(f"/proc/self/fd/{folder_fd}/{last}")
+                elif changes.state(file_status) == settled_as:
+                    os.unlink(last, dir_fd=folder_fd)

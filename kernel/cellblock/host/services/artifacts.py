@@ -223,10 +223,10 @@ class ArtifactCollector:
 
     def _copy_new(self, result: CellArtifacts) -> None:
         before = self._known or {}
-        seen = dict[Key, tuple[int, ...]]()
+        states_seen = dict[Key, tuple[int, ...]]()
         try:
             for entry in self._search():
-                seen[entry.key] = entry.state
+                states_seen[entry.key] = entry.state
                 if before.get(entry.key) == entry.state:
                     continue
                 if len(result.artifacts) >= MAX_PER_CELL:
@@ -238,13 +238,13 @@ class ArtifactCollector:
                     why = exc.strerror if isinstance(exc, OSError) else None
                     why = str(exc) if why is None else f"it can't be copied: {why}"
                     if len(result.skipped) < MAX_SKIPPED:
-                        shown = entry.path.encode("utf-8", "replace").decode()
-                        result.skipped.append(Skipped(shown, why))
+                        printable_path = entry.path.encode("utf-8", "replace").decode()
+                        result.skipped.append(Skipped(printable_path, why))
                     else:
                         result.uncounted = True
         except TooManyEntries:
             result.uncounted = True
-        self._known = seen
+        self._known = states_seen
 
     def _search(self) -> Iterator[Entry]:
         """Yield each file that matches a pattern. Raises TooManyEntries.
@@ -301,8 +301,10 @@ class ArtifactCollector:
             raise NotCopied(f"it is larger than {self._max_bytes:,} bytes (artifact_max_bytes)")
         if self._max_total_bytes is None:
             return
-        taken = sum(copy.size_bytes for copy, _ in self._copies.values())
-        room = max(0, self._max_total_bytes - taken + (earlier[0].size_bytes if earlier else 0))
+        bytes_taken = sum(copy.size_bytes for copy, _ in self._copies.values())
+        room = max(
+            0, self._max_total_bytes - bytes_taken + (earlier[0].size_bytes if earlier else 0)
+        )
         if size > room:
             raise NotCopied(f"no more than {room:,} bytes are left (artifacts_max_bytes)")
 
@@ -317,12 +319,12 @@ class ArtifactCollector:
             self._fd = open_unlinked(self._path, FOLDER)
         folder = os.dup(self._fd)
         path = ""
-        for part in name.split("/")[:-1]:
+        for folder_name in name.split("/")[:-1]:
             try:
-                below, given = _make_folder(folder, part)
+                below, made_name = _make_folder(folder, folder_name)
             finally:
                 os.close(folder)
-            folder, path = below, f"{path}{given}/"
+            folder, path = below, f"{path}{made_name}/"
         return folder, path
 
     def _copy_to(
@@ -333,11 +335,11 @@ class ArtifactCollector:
         The size is checked at each piece, since a cell may let the file grow.
         """
         last, is_new = _free_name(folder, name.rpartition("/")[2], earlier)
-        part = f".cellblock-{secrets.token_hex(8)}.part"
+        temporary_name = f".cellblock-{secrets.token_hex(8)}.part"
         digest = hashlib.sha256()
         size = 0
         try:
-            with closing(os.open(part, NEW, 0o666, dir_fd=folder)) as target:
+            with closing(os.open(temporary_name, NEW, 0o666, dir_fd=folder)) as target:
                 for piece in read_parts(source):
                     size += len(piece.data)
                     self._check_size(size, earlier)
@@ -345,11 +347,11 @@ class ArtifactCollector:
                     write_part(target, piece)
                 end_file(target)
             # Read after the file is closed: a file server may set its time only then.
-            state = _state(os.lstat(part, dir_fd=folder))
-            os.rename(part, last, src_dir_fd=folder, dst_dir_fd=folder)
+            state = _state(os.lstat(temporary_name, dir_fd=folder))
+            os.rename(temporary_name, last, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=folder)
+                os.unlink(temporary_name, dir_fd=folder)
             if is_new:
                 os.unlink(last, dir_fd=folder)  # the empty file that kept the name free
             raise
@@ -372,22 +374,22 @@ def _walk(
             for entry in entries:
                 if next(counter) > MAX_ENTRIES:
                     raise TooManyEntries
-                left = patterns.down(entry.name)
-                if not left.left:
+                patterns_left = patterns.down(entry.name)
+                if not patterns_left.left:
                     continue
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except OSError:  # the file is gone
                     continue
                 if stat.S_ISDIR(status.st_mode):
-                    if left.may_match_below:
-                        inner.append((entry.name, left))
-                elif left.match:
+                    if patterns_left.may_match_below:
+                        inner.append((entry.name, patterns_left))
+                elif patterns_left.match:
                     yield Entry(folder, entry.name, status, root, f"{path}{entry.name}")
-        for name, left in inner if depth < MAX_DEPTH else ():
+        for name, patterns_left in inner if depth < MAX_DEPTH else ():
             with contextlib.suppress(OSError):
                 below = os.open(name, FOLDER, dir_fd=folder)
-                yield from _walk(below, root, f"{path}{name}/", left, counter, depth + 1)
+                yield from _walk(below, root, f"{path}{name}/", patterns_left, counter, depth + 1)
     finally:
         os.close(folder)
 
@@ -443,7 +445,7 @@ def free_names(name: str) -> Iterator[str]:
 # A name that begins with a dot is only matched by a part that begins with one, too.
 
 _ANY_FOLDERS: Final = "**"
-_WILD: Final = frozenset("*?[")
+_WILDCARDS: Final = frozenset("*?[")
 
 
 def absolute_pattern(pattern: str, folder: str) -> str:
@@ -454,8 +456,10 @@ def absolute_pattern(pattern: str, folder: str) -> str:
 def fixed_folder(pattern: str) -> str:
     """Return the folder that an absolute pattern names before its first wildcard."""
     parts = pattern.split("/")[:-1]
-    wild = (at for at, part in enumerate(parts) if _WILD.intersection(part))
-    return "/".join(parts[: next(wild, len(parts))]) or "/"
+    wildcard_positions = (
+        position for position, part in enumerate(parts) if _WILDCARDS.intersection(part)
+    )
+    return "/".join(parts[: next(wildcard_positions, len(parts))]) or "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,13 +479,14 @@ class Patterns:
     @classmethod
     def _with_skipped(cls, globs: Iterable[tuple[str, ...]]) -> Patterns:
         """Return the globs, and what is left of each if its first ``**`` stand for no folder."""
-        left = set[tuple[str, ...]]()
+        globs_left = set[tuple[str, ...]]()
         for parts in globs:
             skipped = next(
-                (at for at, part in enumerate(parts) if part != _ANY_FOLDERS), len(parts)
+                (position for position, part in enumerate(parts) if part != _ANY_FOLDERS),
+                len(parts),
             )
-            left.update(parts[at:] for at in range(skipped + 1))
-        return cls(frozenset(left))
+            globs_left.update(parts[position:] for position in range(skipped + 1))
+        return cls(frozenset(globs_left))
 
     def at(self, folder: str) -> Patterns:
         """Return the patterns that are left in a folder, which is named by its whole path."""
@@ -512,11 +517,11 @@ class Patterns:
 def _matches(part: str, name: str) -> bool:
     if name.startswith(".") and not part.startswith("."):
         return False
-    return part == _ANY_FOLDERS or _compiled(part).match(name) is not None
+    return part == _ANY_FOLDERS or _compiled_glob(part).match(name) is not None
 
 
 @lru_cache(maxsize=256)
-def _compiled(part: str) -> re.Pattern[str]:
+def _compiled_glob(part: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(part))
 
 
@@ -526,7 +531,7 @@ def _compiled(part: str) -> re.Pattern[str]:
 MAX_NAME: Final = 200
 _MAX_EXTENSION: Final = 10
 #: Characters that mean something to a shell, a browser or another file system.
-_AWKWARD: Final = frozenset("<>:\"\\|?*`$;&#%'")
+_AWKWARD_CHARS: Final = frozenset("<>:\"\\|?*`$;&#%'")
 
 
 def safe_path(path: str) -> str:
@@ -541,8 +546,10 @@ def safe_path(path: str) -> str:
 def _safe_name(name: str) -> str:
     plain = unicodedata.normalize("NFC", name)
     spaced = (" " if char.isspace() else char for char in plain)
-    shown = (char if char.isprintable() and char not in _AWKWARD else "_" for char in spaced)
-    name = "".join(shown).strip()
+    safe_chars = (
+        char if char.isprintable() and char not in _AWKWARD_CHARS else "_" for char in spaced
+    )
+    name = "".join(safe_chars).strip()
     if name.startswith((".", "-", "~")):
         name = "_" + name[1:]
     return _shorten(name) or "_"

@@ -243,8 +243,8 @@ class Staged:
         states = list[State]()
         for _, folder, _ in self.layers:
             with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-                at, name = enter(f"{folder}/{UPPER}", f"{GIT}/{_COMMITS}", stack)
-                states.append(state(status(at, name)))
+                folder_fd, name = enter(f"{folder}/{UPPER}", f"{GIT}/{_COMMITS}", stack)
+                states.append(state(status(folder_fd, name)))
         return tuple(states)
 
     @property
@@ -264,7 +264,7 @@ class Staged:
         bounds = _Bounds(most or MOST_ENTRIES)
         settled = self.settled()
         paths = self.named(paths)
-        found = list[Change]()
+        changes = list[Change]()
         for root, folder, hidden in self.layers:
             within_root = tuple(_beneath(root, path) for path in paths)
             walk = _Walk(
@@ -276,30 +276,32 @@ class Staged:
                 bounds,
                 at_home=is_of_home(folder),
             )
-            found += walk.changes(f"{folder}/{UPPER}")
-        return sorted(found, key=lambda change: (change.kind == "new", change.name))
+            changes += walk.changes(f"{folder}/{UPPER}")
+        return sorted(changes, key=lambda change: (change.kind == "new", change.name))
 
     def named(self, paths: Collection[str]) -> list[str]:
         """Return paths that a user typed as absolute ones.
 
         Raises ChangesError for a relative path that could lie in more than one root.
         """
-        named = list[str]()
+        absolute_paths = list[str]()
         roots = [root for root, _, _ in self.layers]
         projects = [root for root, folder, _ in self.layers if not is_of_home(folder)]
         for path in paths:
             if path == "~" or path.startswith("~/"):
-                named.append(os.path.normpath(f"{self._home()}{path[1:]}"))
+                absolute_paths.append(os.path.normpath(f"{self._home()}{path[1:]}"))
                 continue
-            at = os.path.normpath(os.path.join(self.base, path)) if self.base else path
-            known = os.path.isabs(at) and any(_beneath(root, at) is not None for root in roots)
-            if not known and not os.path.isabs(path):
+            absolute = os.path.normpath(os.path.join(self.base, path)) if self.base else path
+            is_in_root = os.path.isabs(absolute) and any(
+                _beneath(root, absolute) is not None for root in roots
+            )
+            if not is_in_root and not os.path.isabs(path):
                 if len(projects) > 1:
                     folders = " or ".join(map(visible, projects))
                     raise ChangesError(f"{visible(path)} could lie in {folders}: name it whole")
-                at = path if path.startswith("..") else os.path.join(*projects, path)
-            named.append(at)
-        return named
+                absolute = path if path.startswith("..") else os.path.join(*projects, path)
+            absolute_paths.append(absolute)
+        return absolute_paths
 
     def _home(self) -> str:
         """Return the user's home folder as it was for the session."""
@@ -316,20 +318,20 @@ class Staged:
             raise ChangesError(f"more than {_MOST_PATHS} paths: name the folders that they are in")
         picked = self.changes(paths)
         for path, whole in zip(paths, self.named(paths), strict=True):
-            there = [change for change in picked if _is_at(change, whole)]
-            if not there:
+            matches = [change for change in picked if _is_at(change, whole)]
+            if not matches:
                 raise ChangesError(f"nothing was changed at {visible(path)}")
-            if all(change.why_not for change in there):
+            if all(change.why_not for change in matches):
                 raise ChangesError(
-                    f"{visible(self.label(there[0]))} is not kept: {there[0].why_not}"
+                    f"{visible(self.label(matches[0]))} is not kept: {matches[0].why_not}"
                 )
         picked = [change for change in picked if not change.why_not]
         for change in picked:
             if change.yours_since is not None and not overwrite:
                 when = time.strftime("%H:%M:%S", time.localtime(change.yours_since))
-                what = f"{visible(self.label(change))} was changed by somebody else at {when}"
+                fact = f"{visible(self.label(change))} was changed by somebody else at {when}"
                 raise ChangesError(
-                    f"{Heading.NOT_KEPT}{what}, after the session began. Keep the other files by "
+                    f"{Heading.NOT_KEPT}{fact}, after the session began. Keep the other files by "
                     "their names, or this one over yours with --overwrite; `cellblock changes diff "
                     f"{self.id}` shows how they differ"
                 )
@@ -371,16 +373,16 @@ class Staged:
             f"{name} (yours)" if change.kind != "new" else "/dev/null",
             f"{name} (staged)" if change.kind != "deleted" else "/dev/null",
         )
-        for text, whose in ((old, "yours"), (new, "the staged one")):
+        for text, side in ((old, "yours"), (new, "the staged one")):
             if text and not text.endswith("\n"):
-                lines.append(f"\\ no newline at the end of {whose}")
+                lines.append(f"\\ no newline at the end of {side}")
         if most is None:
             return _diff_of(*lines)
-        shown = [_shortened(line) for line in lines[:most]]
+        shown_lines = [_shortened(line) for line in lines[:most]]
         left_out = max(0, len(lines) - most)
         cut = left_out + sum(len(line) > _LONGEST_LINE for line in lines[:most])
-        shown += [f"… {left_out:,} more lines"] if left_out else []
-        return _diff_of(*shown, cut=cut)
+        shown_lines += [f"… {left_out:,} more lines"] if left_out else []
+        return _diff_of(*shown_lines, cut=cut)
 
     def _hides(self, change: Change) -> bool:
         """Return whether the policy denies the file; it may have been narrowed since the write."""
@@ -409,7 +411,11 @@ class Staged:
         """
         layers = []
         for root, folder, hidden in self.layers:
-            paths = [at for path in denied if (at := _beneath(root, path)) is not None]
+            paths = [
+                relative_path
+                for path in denied
+                if (relative_path := _beneath(root, path)) is not None
+            ]
             if "" not in paths:
                 layers.append((root, folder, (*hidden, *paths)))
         return replace(self, layers=tuple(layers))
@@ -437,12 +443,12 @@ class Staged:
             change.name: Settled(change.yours, change.staged, (contents or {}).get(change.name, ""))
             for change in changes
         }
-        known = {**self.settled(), **newly}
+        settled_changes = {**self.settled(), **newly}
         new = f"{self.folder}/{_SETTLED}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
         with open(os.open(new, NEW, 0o600), "w", encoding="utf-8") as file:
-            json.dump(known, file)
+            json.dump(settled_changes, file)
         os.replace(new, f"{self.folder}/{_SETTLED}")
 
     def drop(self, paths: Collection[str] = ()) -> Sequence[Change]:
@@ -544,8 +550,10 @@ def _beneath(root: str, path: str) -> str | None:
 
 def _diff_of(*lines: str, cut: int = 0) -> Diff:
     """Return lines as a Diff, each followed by its text in order if a terminal may reorder it."""
-    shown = (each for line in lines for each in (line, *(f"! {note}" for note in exactly(line))))
-    return Diff("\n".join(shown), cut)
+    shown_lines = (
+        each for line in lines for each in (line, *(f"! {note}" for note in exactly(line)))
+    )
+    return Diff("\n".join(shown_lines), cut)
 
 
 def _shortened(line: str) -> str:
@@ -555,12 +563,12 @@ def _shortened(line: str) -> str:
 
 def _is_at(change: Change, path: str) -> bool:
     """Return whether a change is at or beneath a path, or is a folder above it, never kept."""
-    at = _beneath(change.root, path)
-    if at is None or not at:
-        return at is not None
+    relative_path = _beneath(change.root, path)
+    if relative_path is None or not relative_path:
+        return relative_path is not None
     # A folder that is never kept, .git for example, is one change for all beneath it.
-    in_folder = bool(change.why_not) and f"{at}/".startswith(f"{change.path}/")
-    return in_folder or f"{change.path}/".startswith(f"{at}/")
+    in_folder = bool(change.why_not) and f"{relative_path}/".startswith(f"{change.path}/")
+    return in_folder or f"{change.path}/".startswith(f"{relative_path}/")
 
 
 def _state_of(numbers: Sequence[int] | None) -> State:
@@ -568,11 +576,17 @@ def _state_of(numbers: Sequence[int] | None) -> State:
     return None if numbers is None else tuple(map(int, numbers))
 
 
-def state(found: os.stat_result | None) -> State:
+def state(file_status: os.stat_result | None) -> State:
     """Return the numbers of a file's status, of which one differs when the file has changed."""
-    if found is None:
+    if file_status is None:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return (
+        file_status.st_dev,
+        file_status.st_ino,
+        file_status.st_size,
+        file_status.st_mtime_ns,
+        file_status.st_ctime_ns,
+    )
 
 
 # --- reading what was staged ----------------------------------------------------------------------
@@ -623,7 +637,7 @@ class _Walk:
         hidden: frozenset[str],
         settled: dict[str, Settled],
         began: float,
-        named: Sequence[str | None],
+        named_paths: Sequence[str | None],
         bounds: _Bounds,
         *,
         at_home: bool = False,
@@ -641,8 +655,8 @@ class _Walk:
         #: How many folders around the walk's place are, in the project, something else than a
         #: folder.
         self._blocked = 0
-        self._only_named = bool(named)
-        self._named = [path for path in named if path is not None]
+        self._only_named = bool(named_paths)
+        self._named = [path for path in named_paths if path is not None]
 
     def changes(self, upper: str) -> Iterator[Change]:
         """Yield the files that differ. Raises ChangesError."""
@@ -690,8 +704,8 @@ class _Walk:
                 self._unsettle_if_rewritten(path, above, name, staged)
                 yield from self._new_or_changed(path, below, name, staged, before, never)
         for name in self._covered(prefix, above, below, names):
-            there = status(below, name)
-            yield from self._deleted(f"{prefix}{name}", below, name, there, None, self._began)
+            file_status = status(below, name)
+            yield from self._deleted(f"{prefix}{name}", below, name, file_status, None, self._began)
 
     def _in_a_hidden_place(self, path: str, staged: os.stat_result) -> Iterator[Change]:
         """Yield what cells made at a hidden path, if its name is one of secrets.
@@ -706,8 +720,8 @@ class _Walk:
 
     def _unless_settled(self, change: Change) -> Iterator[Change]:
         """Yield a change that is never kept, unless it was dropped and nothing changed since."""
-        known = self._settled.get(change.name)
-        if known is None or not known.is_of(change):
+        settled_change = self._settled.get(change.name)
+        if settled_change is None or not settled_change.is_of(change):
             yield change
 
     def _new_or_changed(
@@ -770,8 +784,8 @@ class _Walk:
                 open(os.open(name, FILE, dir_fd=above), "rb") as new,
                 open(os.open(name, FILE, dir_fd=below), "rb") as old,
             ):
-                parts = range(staged.st_size // _PART + 1)  # it may grow meanwhile
-                return all(new.read(_PART) == old.read(_PART) for _ in parts)
+                part_numbers = range(staged.st_size // _PART + 1)  # it may grow meanwhile
+                return all(new.read(_PART) == old.read(_PART) for _ in part_numbers)
         except OSError:
             return False
 
@@ -784,18 +798,22 @@ class _Walk:
         page of a mapping changes the times (mmap(2)).
         """
         full = Change(self._root, path, "changed", None, None).name
-        known = self._settled.get(full)
-        if known is None or not known.content or not self._bounds.compares(staged.st_size):
+        settled_change = self._settled.get(full)
+        if (
+            settled_change is None
+            or not settled_change.content
+            or not self._bounds.compares(staged.st_size)
+        ):
             return
         with contextlib.suppress(OSError), closing(os.open(name, FILE, dir_fd=above)) as file:
-            content, left = hashlib.sha256(), staged.st_size
-            for part in read_parts(file):
-                left -= len(part.data)
-                if left < 0:  # the file grows while it is read
+            content, bytes_left = hashlib.sha256(), staged.st_size
+            for chunk in read_parts(file):
+                bytes_left -= len(chunk.data)
+                if bytes_left < 0:  # the file grows while it is read
                     break
-                content.update(part.data)
-            if content.hexdigest() != known.content:
-                self._settled[full] = known._replace(staged=None)
+                content.update(chunk.data)
+            if content.hexdigest() != settled_change.content:
+                self._settled[full] = settled_change._replace(staged=None)
 
     def _enter(
         self, path: str, above: int, below: int | None, name: str, depth: int
@@ -815,11 +833,11 @@ class _Walk:
             except OSError:
                 yield Change(self._root, path, "new", None, None, UNREADABLE)
                 return
-            under, there = None, status(below, name)
-            if there is not None and stat.S_ISDIR(there.st_mode):
+            under, status_below = None, status(below, name)
+            if status_below is not None and stat.S_ISDIR(status_below.st_mode):
                 with contextlib.suppress(OSError):
                     under = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=below)))
-            blocks = there is not None and not stat.S_ISDIR(there.st_mode)
+            blocks = status_below is not None and not stat.S_ISDIR(status_below.st_mode)
             self._blocked += blocks
             why = ""
             for change in self._folder(f"{path}/", inner, under, depth + 1):
@@ -830,8 +848,8 @@ class _Walk:
                 return
             # Nothing in the folder can be kept, as the file is in its place. If the deletion of
             # the file were kept, the user would have neither.
-            now = status(above, name)
-            for change in self._deleted(path, below, name, there, now, self._began):
+            status_above = status(above, name)
+            for change in self._deleted(path, below, name, status_below, status_above, self._began):
                 yield replace(change, why_not=change.why_not or why)
 
     def _deleted(
@@ -880,26 +898,26 @@ class _Walk:
         deleted: bool = False,
     ) -> Iterator[Change]:
         """Yield the change of one file, unless it was kept or dropped and nothing changed since."""
-        there = None if before is None or stat.S_ISDIR(before.st_mode) else before
+        yours = None if before is None or stat.S_ISDIR(before.st_mode) else before
         judged = before if staged is None or deleted else staged
-        kind: Kind = "deleted" if deleted else "new" if there is None else "changed"
+        kind: Kind = "deleted" if deleted else "new" if yours is None else "changed"
         change = Change(
             self._root,
             path,
             kind,
             None if staged is None or deleted else staged.st_size,
-            None if there is None else there.st_size,
+            None if yours is None else yours.st_size,
             self._reasons.why_not(path, judged, before, blocked=bool(self._blocked)),
             staged=state(staged),
-            yours=state(there),
+            yours=state(yours),
         )
-        known = self._settled.get(change.name)
-        if known is not None and known.is_of(change):
+        settled_change = self._settled.get(change.name)
+        if settled_change is not None and settled_change.is_of(change):
             return
         # By st_ctime, which nobody sets (ADR 0033). A file that keeping itself wrote is not newer.
-        settled_as = None if known is None else known.yours
-        newer = there is not None and there.st_ctime_ns > self._began and change.yours != settled_as
-        yield replace(change, yours_since=there.st_ctime) if newer and there else change
+        settled_as = None if settled_change is None else settled_change.yours
+        newer = yours is not None and yours.st_ctime_ns > self._began and change.yours != settled_as
+        yield replace(change, yours_since=yours.st_ctime) if newer and yours else change
 
     def _covered(
         self, prefix: str, above: int, below: int | None, names: Sequence[str]
@@ -921,36 +939,41 @@ def is_opaque(folder: int) -> bool:
         return False
 
 
-def size_of(found: os.stat_result | None) -> int | None:
+def size_of(file_status: os.stat_result | None) -> int | None:
     """Return the size of a regular file in bytes; None for anything else."""
-    return None if found is None or not stat.S_ISREG(found.st_mode) else found.st_size
+    return (
+        None
+        if file_status is None or not stat.S_ISREG(file_status.st_mode)
+        else file_status.st_size
+    )
 
 
-def is_whiteout(found: os.stat_result) -> bool:
+def is_whiteout(file_status: os.stat_result) -> bool:
     """Return whether a file of a layer marks the one below as deleted (overlayfs.rst)."""
-    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
+    return stat.S_ISCHR(file_status.st_mode) and file_status.st_rdev == 0
 
 
 def enter(
     base: str,
     path: str,
     stack: contextlib.ExitStack,
-    made: list[tuple[str, str]] | None = None,
+    made_folders: list[tuple[str, str]] | None = None,
 ) -> tuple[int, str]:
     """Open the folder that holds ``path`` beneath ``base``, following no link.
 
-    Return its descriptor, which ``stack`` closes, and the path's last name. With ``made``, folders
-    that are missing are made, and ``base`` and the path of each are added to it. Raises OSError.
+    Return its descriptor, which ``stack`` closes, and the path's last name. With ``made_folders``,
+    folders that are missing are made, and ``base`` and the path of each are added to it. Raises
+    OSError.
     """
     folder = stack.enter_context(closing(open_unlinked(base, FOLDER)))
     *folders, last = path.split("/")
     for depth, name in enumerate(folders):
         if name in ("", ".", ".."):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-        if made is not None:
+        if made_folders is not None:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o777, dir_fd=folder)
-                made.append((base, "/".join(folders[: depth + 1])))
+                made_folders.append((base, "/".join(folders[: depth + 1])))
         folder = stack.enter_context(closing(os.open(name, FOLDER, dir_fd=folder)))
     return folder, last
 
@@ -1087,11 +1110,11 @@ def _remove_settings(staged: Staged) -> None:
 def sessions() -> list[Staged]:
     """Return all sessions that have a folder, running ones too, the newest first."""
     try:
-        found = [session(name) for name in os.listdir(changes_folder())]
+        listed = [session(name) for name in os.listdir(changes_folder())]
     except OSError:
         return []
-    there = [staged for staged in found if staged is not None]
-    return sorted(there, key=lambda staged: staged.began, reverse=True)
+    existing = [staged for staged in listed if staged is not None]
+    return sorted(existing, key=lambda staged: staged.began, reverse=True)
 
 
 def session(number: str) -> Staged | None:

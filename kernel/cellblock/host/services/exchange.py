@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     #: What is put into a folder: the path of a file, its content, or a file that is open.
     Source = str | Path | bytes | bytearray | memoryview | IO[bytes]
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAKE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Doesn't wait for a named pipe, or for a lease of another process.
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MOST_PARTS: Final = 32
 #: The name of a fork's scratch folder, which is in the scratch folder of the forked sandbox.
 FORK_FOLDER: Final = ".fork-{}"
@@ -67,9 +67,9 @@ class File:
 Stamp = tuple[int, int, int]
 
 
-def stamp(found: os.stat_result) -> Stamp:
+def stamp(file_status: os.stat_result) -> Stamp:
     """Return the stamp of a file's status, which differs after the file has been written to."""
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return file_status.st_size, file_status.st_mtime_ns, file_status.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class CellFolder:
     """
 
     def __init__(
-        self, prepare: Prepare, seen: Iterable[str], open_folder: Callable[[str], int]
+        self, prepare: Prepare, seen_folders: Iterable[str], open_folder: Callable[[str], int]
     ) -> None:
         plan = prepare.plan
         self.begins_in = prepare.cwd
@@ -118,7 +118,7 @@ class CellFolder:
         readable = (*self._own, *plan.read_roots, *plan.write_roots)
         #: Folders that may have files of cells, without what a narrower policy has made unreadable
         #: for them.
-        self._roots = set(_common((*self._own, *plan.write_roots, *seen), readable))
+        self._roots = set(_common((*self._own, *plan.write_roots, *seen_folders), readable))
 
     def place(self, name: str) -> Place:
         """Return the place that a name means.
@@ -181,27 +181,29 @@ class CellFolder:
         since changes to those are only made by ``keep``.
         """
         if not any(within(place.path, root) for root in (self._own if to_write else self._roots)):
-            what = (
+            problem = (
                 "can't be written to: it is not staged"
                 if to_write
                 else "is not a file that cells have"
             )
             own = "/".join(("~", *place.parts))
-            raise ExchangeError(f"{place.path} {what}. The sandbox's own folder is ~, as in {own}")
+            raise ExchangeError(
+                f"{place.path} {problem}. The sandbox's own folder is ~, as in {own}"
+            )
         try:
             return self._open_folder(place.root)
         except OSError as exc:
             raise ExchangeError(f"{place.root} can't be opened: {exc.strerror}") from None
 
 
-def _common(folders: Iterable[str], others: Sequence[str]) -> Iterator[str]:
+def _common(folders: Iterable[str], other_folders: Sequence[str]) -> Iterator[str]:
     """Yield the parts of each folder that are also in one of the others."""
     for folder in folders:
-        for other in others:
-            if within(folder, other):
+        for other_folder in other_folders:
+            if within(folder, other_folder):
                 yield folder
-            elif within(other, folder):
-                yield other
+            elif within(other_folder, folder):
+                yield other_folder
 
 
 def _is_name(text: str) -> bool:
@@ -231,11 +233,11 @@ def put(
         _check_size(name, size, most, "scratch_max_bytes")
         unfinished = f".{secrets.token_hex(16)}"
         with _errors(name):
-            made = os.open(unfinished, _MAKE, 0o644, dir_fd=above)
+            new_fd = os.open(unfinished, _MAKE_FLAGS, 0o644, dir_fd=above)
         try:
-            with closing(made), _errors(name):
+            with closing(new_fd), _errors(name):
                 content = hashlib.blake2b()
-                _copy(_hashed(parts, content), made, name, most, "scratch_max_bytes")
+                _copy(_hashed(parts, content), new_fd, name, most, "scratch_max_bytes")
                 os.rename(unfinished, last, src_dir_fd=above, dst_dir_fd=above)
                 status = os.stat(last, dir_fd=above, follow_symlinks=False)
                 return Put(stamp(status), content.digest())
@@ -313,10 +315,10 @@ def walk(folder: int, skipped: Collection[str] = frozenset()) -> list[tuple[str,
     begin with a dot, as ls(1) does: they are settings and caches of libraries. Raises ExchangeError
     for more than ``MOST_ENTRIES`` entries, or folders that are nested too deep.
     """
-    found = list[tuple[str, os.stat_result]]()
+    files = list[tuple[str, os.stat_result]]()
     with closing(folder):
-        _walk(folder, (), skipped, found, MOST_ENTRIES)
-    return found
+        _walk(folder, (), skipped, files, MOST_ENTRIES)
+    return files
 
 
 def find(folder: int, names: Iterable[str]) -> list[tuple[str, os.stat_result]]:
@@ -324,16 +326,16 @@ def find(folder: int, names: Iterable[str]) -> list[tuple[str, os.stat_result]]:
 
     Closes the descriptor ``folder``.
     """
-    found = list[tuple[str, os.stat_result]]()
+    files = list[tuple[str, os.stat_result]]()
     with closing(folder):
-        _find(folder, "", [name.split("/") for name in sorted(names)], found)
-    return found
+        _find(folder, "", [name.split("/") for name in sorted(names)], files)
+    return files
 
 
 def _find(
-    folder: int, prefix: str, names: list[list[str]], found: list[tuple[str, os.stat_result]]
+    folder: int, prefix: str, names: list[list[str]], files: list[tuple[str, os.stat_result]]
 ) -> None:
-    """Add to ``found`` the named files that exist in a folder. Opens each folder once."""
+    """Add to ``files`` the named files that exist in a folder. Opens each folder once."""
     for first, group in groupby(names, itemgetter(0)):
         # A name may be both a file's and, in a longer one, a folder's, since a cell may have
         # replaced one by the other. Then only the longer ones are looked for.
@@ -342,37 +344,37 @@ def _find(
             if not below:
                 status = os.stat(first, dir_fd=folder, follow_symlinks=False)
                 if _is_file(status):
-                    found.append((prefix + first, status))
+                    files.append((prefix + first, status))
                 continue
-            with closing(os.open(first, _FOLDER, dir_fd=folder)) as inner:
-                _find(inner, f"{prefix}{first}/", below, found)
+            with closing(os.open(first, _FOLDER_FLAGS, dir_fd=folder)) as inner:
+                _find(inner, f"{prefix}{first}/", below, files)
 
 
 def _walk(
     folder: int,
     path: tuple[str, ...],
     skipped: Collection[str],
-    found: list[tuple[str, os.stat_result]],
-    left: int,
+    files: list[tuple[str, os.stat_result]],
+    entries_left: int,
 ) -> int:
-    """Add the files beneath a folder to ``found``. Return how many of ``left`` entries are left."""
+    """Add the files beneath a folder to ``files``. Return how many of ``entries_left`` remain."""
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in islice(entries, left + 1))
-    left -= len(names)
-    if left < 0 or len(path) >= _MOST_PARTS:
-        what = f"more than {MOST_ENTRIES:,} entries, or {_MOST_PARTS} folders in one another"
-        raise ExchangeError(f"{'/'.join(path) or 'the folder'} has {what}: name a folder in it")
+        names = sorted(entry.name for entry in islice(entries, entries_left + 1))
+    entries_left -= len(names)
+    if entries_left < 0 or len(path) >= _MOST_PARTS:
+        excess = f"more than {MOST_ENTRIES:,} entries, or {_MOST_PARTS} folders in one another"
+        raise ExchangeError(f"{'/'.join(path) or 'the folder'} has {excess}: name a folder in it")
     for name in names:
         if name.startswith("."):
             continue
         with suppress(OSError):  # the file is gone, or the folder can't be entered
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if _is_file(status):
-                found.append(("/".join((*path, name)), status))
+                files.append(("/".join((*path, name)), status))
             elif stat.S_ISDIR(status.st_mode) and "/".join((*path, name)) not in skipped:
-                with closing(os.open(name, _FOLDER, dir_fd=folder)) as below:
-                    left = _walk(below, (*path, name), skipped, found, left)
-    return left
+                with closing(os.open(name, _FOLDER_FLAGS, dir_fd=folder)) as below:
+                    entries_left = _walk(below, (*path, name), skipped, files, entries_left)
+    return entries_left
 
 
 @contextmanager
@@ -390,7 +392,7 @@ def _parent(folder: int, place: Place, *, make: bool = False) -> Iterator[tuple[
                 if make:
                     with suppress(FileExistsError):
                         os.mkdir(part, dir_fd=folder)
-                below = os.open(part, _FOLDER, dir_fd=folder)
+                below = os.open(part, _FOLDER_FLAGS, dir_fd=folder)
             os.close(folder)
             folder = below
         yield folder, last
@@ -408,14 +410,14 @@ def _opened(folder: int, place: Place, most: int) -> Iterator[tuple[int, str]]:
     name = "/".join(place.parts)
     with _parent(folder, place) as (above, last):
         with _errors(name):
-            opened = os.open(last, _READ, dir_fd=above)
+            opened = os.open(last, _READ_FLAGS, dir_fd=above)
         with closing(opened):
-            found = os.fstat(opened)
-            if stat.S_ISREG(found.st_mode) and not _is_file(found):
+            file_status = os.fstat(opened)
+            if stat.S_ISREG(file_status.st_mode) and not _is_file(file_status):
                 raise ExchangeError(f"{name} in the sandbox: {os.strerror(errno.EACCES)}")
-            _check_regular(name, found)
-            _check_size(name, found.st_size, most, "max_bytes")
-            if found.st_nlink != 1:
+            _check_regular(name, file_status)
+            _check_size(name, file_status.st_size, most, "max_bytes")
+            if file_status.st_nlink != 1:
                 raise ExchangeError(f"{name} has another name (a hard link); have a cell copy it")
             yield opened, name
 
@@ -428,9 +430,9 @@ def _parts_of(source: Source, written: Sequence[str]) -> Iterator[tuple[Iterator
         yield iter([Part(content, is_hole=False)]), len(content)
     elif isinstance(source, str | os.PathLike):
         with closing(open_named(source, written, FILE)) as file:
-            found = os.fstat(file)
-            _check_regular(str(source), found)
-            yield read_parts(file), found.st_size
+            file_status = os.fstat(file)
+            _check_regular(str(source), file_status)
+            yield read_parts(file), file_status.st_size
     else:
         yield _read_file(source), 0
 
@@ -439,22 +441,22 @@ def _read_file(file: IO[bytes]) -> Iterator[Part]:
     """Yield the rest of an open file. Raises TypeError for one that does not give bytes."""
     while data := file.read(PART):
         if not isinstance(data, bytes | bytearray | memoryview):
-            what = f"the file gives {type(data).__name__}, not bytes: open it with mode 'rb'"
-            raise TypeError(what)
+            problem = f"the file gives {type(data).__name__}, not bytes: open it with mode 'rb'"
+            raise TypeError(problem)
         yield Part(bytes(data), is_hole=False)
 
 
-def _is_file(found: os.stat_result) -> bool:
+def _is_file(file_status: os.stat_result) -> bool:
     """Return whether this is a regular file that its mode lets somebody open.
 
     A file with mode 0 covers a path that a narrower policy denies. Root could open it, and would
     take the denied file for an empty one.
     """
-    return stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) != 0
+    return stat.S_ISREG(file_status.st_mode) and stat.S_IMODE(file_status.st_mode) != 0
 
 
-def _check_regular(name: str, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_regular(name: str, file_status: os.stat_result) -> None:
+    if not stat.S_ISREG(file_status.st_mode):
         raise ExchangeError(f"{name} is not a regular file: pack folders into one")
 
 

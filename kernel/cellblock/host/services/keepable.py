@@ -38,9 +38,9 @@ FILE_IN_PLACE_OF_FOLDER: Final = "a file is in the place of its folder"
 FOLDER_IN_PLACE_OF_FILE: Final = "a folder is in its place, of which nothing can be kept"
 
 #: Ends of names of compiled code, which a program may run in place of the source that a user reads.
-_COMPILED: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
+_COMPILED_SUFFIXES: Final = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
 #: Ends of names of modules, and of files from which Python adds folders to import from.
-_IMPORTED: Final = (*all_suffixes(), ".pth", ".egg-link")
+_IMPORTED_SUFFIXES: Final = (*all_suffixes(), ".pth", ".egg-link")
 
 
 def is_setting(name: str) -> bool:
@@ -53,13 +53,13 @@ def is_setting(name: str) -> bool:
     return name.startswith(".")
 
 
-def why_never(path: str, found: os.stat_result, *folders: int | None) -> str:
+def why_never(path: str, file_status: os.stat_result, *folders: int | None) -> str:
     """Return why a file of this name, or a folder and all in it, is never kept; empty if it may be.
 
-    ``found`` is its status. ``folders`` are descriptors of the folders that hold it, in the layer
-    and in the project: either may have the mark of a virtual environment.
+    ``file_status`` is its status. ``folders`` are descriptors of the folders that hold it, in the
+    layer and in the project: either may have the mark of a virtual environment.
     """
-    is_folder = stat.S_ISDIR(found.st_mode)
+    is_folder = stat.S_ISDIR(file_status.st_mode)
     folder, name = os.path.split(path)
     why = why_never_kept(name, is_folder=is_folder, within=os.path.basename(folder))
     if why or not is_folder:
@@ -91,36 +91,36 @@ class Reasons:
     def why_not(
         self,
         path: str,
-        found: os.stat_result | None,
+        file_status: os.stat_result | None,
         before: os.stat_result | None,
         *,
         blocked: bool,
     ) -> str:
         """Return why the change of a file is never kept; empty if it can be.
 
-        ``found`` is the status of the staged file and ``before`` that of the user's; for a deletion
-        both are the user's. ``blocked``: the project has something else in the place of a folder
-        that the file is in.
+        ``file_status`` is the status of the staged file and ``before`` that of the user's; for a
+        deletion both are the user's. ``blocked``: the project has something else in the place of a
+        folder that the file is in.
         """
-        if found is None or not stat.S_ISREG(found.st_mode):
+        if file_status is None or not stat.S_ISREG(file_status.st_mode):
             return "it is not a regular file"
         if blocked or (before is not None and not stat.S_ISREG(before.st_mode)):
             return "something that is not a file is in its place"
-        if not (found.st_mode & stat.S_IRUSR or os.geteuid() == 0):
+        if not (file_status.st_mode & stat.S_IRUSR or os.geteuid() == 0):
             return UNREADABLE
         if why := why_secret(path):
             return why
-        imported = "" if found is before else self._imported(path)
+        imported = "" if file_status is before else self._why_imported(path)
         return imported or ("" if path.isprintable() else "its name can't be shown")
 
-    def _imported(self, path: str) -> str:
+    def _why_imported(self, path: str) -> str:
         """Return why a written file would run without being read first; empty if it would not."""
-        if path.lower().endswith(_COMPILED):
+        if path.lower().endswith(_COMPILED_SUFFIXES):
             return "compiled code would run in place of the source beside it"
         whole = f"{self._root.rstrip('/')}/{path}"
         if self._at_home and any(within(whole, place) for place in self._programs):
             return "shells find programs there"
         folder = next((place for place in self._imports if within(whole, place)), "")
-        if folder and path.endswith(_IMPORTED):
+        if folder and path.endswith(_IMPORTED_SUFFIXES):
             return f"Python, cellblock's own too, imports from {folder}"
         return ""

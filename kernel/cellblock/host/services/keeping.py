@@ -75,13 +75,13 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Bytes of a file's name that the names beside its place begin with.
-_NAME: Final = 100
-_IS_ANOTHER: Final = "it changed meanwhile"
-_YOURS_IS_ANOTHER: Final = "your file changed meanwhile"
+_LONGEST_NAME: Final = 100
+_CHANGED_MEANWHILE: Final = "it changed meanwhile"
+_YOURS_CHANGED_MEANWHILE: Final = "your file changed meanwhile"
 #: Errors of link(2) on file systems that have no hard links, such as FAT.
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_NO_LINK_ERRNOS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 def keep(
@@ -104,8 +104,8 @@ def keep(
     log_settings = staged.log
     if not chosen:
         return ()
-    shown = finish(digests(staged, chosen)) if exactly else None
-    if shown is not None and token(chosen, shown) != exactly:
+    digests_shown = finish(digests(staged, chosen)) if exactly else None
+    if digests_shown is not None and token(chosen, digests_shown) != exactly:
         raise ChangesError(f"{Heading.NOT_KEPT}the files changed after they were shown; look again")
     audit = Audit()
     if log_settings is not None:
@@ -116,17 +116,17 @@ def keep(
     try:
         if why := audit.approved(of_keeping(chosen, {}, paths), Decision(scope="once", why=by)):
             raise ChangesError(f"{Heading.NOT_KEPT}{why}")
-        kept = finish(steps(staged, chosen, shown))
-        staged.kept.extend(kept)
-        audit.kept(kept, staged.session, by)
+        kept_files = finish(steps(staged, chosen, digests_shown))
+        staged.kept.extend(kept_files)
+        audit.kept(kept_files, staged.session, by)
     finally:
         audit.close()
-    return kept
+    return kept_files
 
 
-def token(changes: Sequence[Change], found: Mapping[str, str]) -> str:
+def token(changes: Sequence[Change], digests_by_name: Mapping[str, str]) -> str:
     """Return a token of these changes and digests; any other changes have another token."""
-    return of_keeping(changes, found, ()).sha256[:16]
+    return of_keeping(changes, digests_by_name, ()).sha256[:16]
 
 
 def write_out(staged: Staged, folder: Path) -> None:
@@ -151,8 +151,8 @@ def write_out(staged: Staged, folder: Path) -> None:
         where = os.path.realpath(folder)
         below = f"{roots.index(change.root)}/{change.path}" if len(roots) > 1 else change.path
         with contextlib.ExitStack() as stack:
-            at, name = enter(where, below, stack, [])
-            new = stack.enter_context(closing(os.open(name, NEW, 0o666, dir_fd=at)))
+            folder_fd, name = enter(where, below, stack, [])
+            new = stack.enter_context(closing(os.open(name, NEW, 0o666, dir_fd=folder_fd)))
             finish(_copy(staged, change, new))
 
 
@@ -208,29 +208,31 @@ class StepRunner:
 
 def digests(staged: Staged, changes: Sequence[Change]) -> Generator[None, None, dict[str, str]]:
     """Return the SHA-256 of each staged file, by name, in steps. Raises ChangesError."""
-    found = dict[str, str]()
+    digests_by_name = dict[str, str]()
     for change in changes:
         if change.kind != "deleted":
             try:
-                found[change.name] = yield from _copy(staged, change, None)
+                digests_by_name[change.name] = yield from _copy(staged, change, None)
             except OSError as error:
                 raise _not_kept(change, error) from None
-    return found
+    return digests_by_name
 
 
 def steps(
-    staged: Staged, changes: Sequence[Change], asked: Mapping[str, str] | None = None
+    staged: Staged, changes: Sequence[Change], approved_digests: Mapping[str, str] | None = None
 ) -> Generator[None, None, tuple[Kept, ...]]:
     """Make these changes in the project, all or none, in steps, and mark them as settled.
 
-    ``asked`` are the digests that the user was asked about: a file with another is not kept. Raises
-    ChangesError if a file can't be written or is no longer the one that was listed. A generator
-    that is closed before its end has kept nothing.
+    ``approved_digests`` are the digests that the user was asked about: a file with another is not
+    kept. Raises ChangesError if a file can't be written or is no longer the one that was listed. A
+    generator that is closed before its end has kept nothing.
     """
-    keeping = _Keeping(staged, asked)
+    keeping = _Keeping(staged, approved_digests)
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(closing(os.open(f"{staged.folder}/lock", _LOCK, 0o600)))
+            lock = stack.enter_context(
+                closing(os.open(f"{staged.folder}/lock", _LOCK_FLAGS, 0o600))
+            )
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             busy = isinstance(error, BlockingIOError)
@@ -240,8 +242,8 @@ def steps(
 
 
 def _not_kept(change: Change, error: OSError) -> ChangesError:
-    what = visible(change.name)
-    return ChangesError(f"{Heading.NOT_KEPT}{what}: {error.strerror or error}")
+    name = visible(change.name)
+    return ChangesError(f"{Heading.NOT_KEPT}{name}: {error.strerror or error}")
 
 
 def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, None, str]:
@@ -253,20 +255,20 @@ def _copy(staged: Staged, change: Change, new: int | None) -> Generator[None, No
     with contextlib.ExitStack() as stack:
         folder, name = enter(staged.upper(change.root), change.path, stack)
         source = stack.enter_context(closing(os.open(name, FILE, dir_fd=folder)))
-        found = os.fstat(source)
-        if not stat.S_ISREG(found.st_mode) or state(found) != change.staged:
-            raise OSError(errno.EBUSY, _IS_ANOTHER)
-        digest, left = hashlib.sha256(), found.st_size
+        source_status = os.fstat(source)
+        if not stat.S_ISREG(source_status.st_mode) or state(source_status) != change.staged:
+            raise OSError(errno.EBUSY, _CHANGED_MEANWHILE)
+        digest, bytes_left = hashlib.sha256(), source_status.st_size
         for part in read_parts(source):
-            left -= len(part.data)
-            if left < 0:  # the file grows, maybe without end
+            bytes_left -= len(part.data)
+            if bytes_left < 0:  # the file grows, maybe without end
                 break
             digest.update(part.data)
             if new is not None:
                 write_part(new, part)
             yield
-        if left or state(os.fstat(source)) != change.staged:
-            raise OSError(errno.EBUSY, _IS_ANOTHER)
+        if bytes_left or state(os.fstat(source)) != change.staged:
+            raise OSError(errno.EBUSY, _CHANGED_MEANWHILE)
         if new is not None:
             end_file(new)
     return digest.hexdigest()
@@ -299,9 +301,9 @@ class _Keeping:
                           +------ _take_back() <-----+  on any error, or when it is closed
     """
 
-    def __init__(self, staged: Staged, asked: Mapping[str, str] | None) -> None:
+    def __init__(self, staged: Staged, approved_digests: Mapping[str, str] | None) -> None:
         self._staged = staged
-        self._asked = asked
+        self._asked = approved_digests
         self._token = os.urandom(4).hex()
         #: What _take_back undoes: the root and path of each folder that was made, and the places
         #: that are prepared and placed.
@@ -314,18 +316,18 @@ class _Keeping:
 
     def run(self, changes: Sequence[Change]) -> Generator[None, None, tuple[Kept, ...]]:
         """Keep these changes, in steps. Raises ChangesError."""
-        kept = list[Kept]()
+        kept_files = list[Kept]()
         #: The change that an error is about.
         current = changes[0] if changes else None
         try:
             for current in changes:
-                kept.append(Kept(current, (yield from self._prepare(current))))
+                kept_files.append(Kept(current, (yield from self._prepare(current))))
             for place in self._prepared:
                 current = place.change
                 self._replace(place)
             current = None
             settled = [replace(each.change, yours=self._state_now(each)) for each in self._placed]
-            self._staged.settle(settled, {each.change.name: each.sha256 for each in kept})
+            self._staged.settle(settled, {each.change.name: each.sha256 for each in kept_files})
         except BaseException as error:  # GeneratorExit too: the generator was closed
             self._take_back()
             if isinstance(error, OSError) and current is not None:
@@ -335,32 +337,32 @@ class _Keeping:
             raise
         for place in self._placed:
             _unlink(place, place.was)
-        return tuple(kept)
+        return tuple(kept_files)
 
     def _prepare(self, change: Change) -> Generator[None, None, str]:
         """Write a new file beside its place, and return its SHA-256.
 
         For a deletion only the place is checked, and the result is empty. Raises OSError.
         """
-        name = os.fsdecode(os.fsencode(change.path.rpartition("/")[2])[:_NAME])
+        name = os.fsdecode(os.fsencode(change.path.rpartition("/")[2])[:_LONGEST_NAME])
         stem = f".{name}.{self._token}-{len(self._prepared)}"
         place = _Place(change, f"{stem}.keep", f"{stem}.was")
         with contextlib.ExitStack() as stack:
-            made = None if change.kind == "deleted" else self._made
-            folder, last = enter(change.root, change.path, stack, made)
-            there = _check(change, folder, last)
+            made_folders = None if change.kind == "deleted" else self._made
+            folder, last = enter(change.root, change.path, stack, made_folders)
+            yours = _check(change, folder, last)
             self._prepared.append(place)
             if change.kind == "deleted":
                 return ""
             with closing(os.open(place.coming, NEW, 0o600, dir_fd=folder)) as new:
                 digest = yield from _copy(self._staged, change, new)
                 # The user's own mode, or that of any new file: cells chose that of the staged one.
-                mode = 0o666 & ~umask() if there is None else stat.S_IMODE(there.st_mode)
+                mode = 0o666 & ~umask() if yours is None else stat.S_IMODE(yours.st_mode)
                 os.fchmod(new, mode & 0o777)
                 # Kept means on disk; the layer itself is mounted volatile (ADR 0032).
                 os.fsync(new)
         if self._asked is not None and self._asked.get(change.name) != digest:
-            raise OSError(errno.EBUSY, _IS_ANOTHER)
+            raise OSError(errno.EBUSY, _CHANGED_MEANWHILE)
         return digest
 
     def _replace(self, place: _Place) -> None:
@@ -370,20 +372,20 @@ class _Keeping:
         """
         with contextlib.ExitStack() as stack:
             folder, last = place.in_folder(stack)
-            there = _check(place.change, folder, last)
+            yours = _check(place.change, folder, last)
             self._placed.append(place)
-            if there is not None:
+            if yours is not None:
                 os.rename(last, place.was, src_dir_fd=folder, dst_dir_fd=folder)
                 # The user may have saved the file again between _check and the rename.
                 moved = os.stat(place.was, dir_fd=folder, follow_symlinks=False)
-                if not os.path.samestat(moved, there) or moved.st_mtime_ns != there.st_mtime_ns:
-                    raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
+                if not os.path.samestat(moved, yours) or moved.st_mtime_ns != yours.st_mtime_ns:
+                    raise OSError(errno.EBUSY, _YOURS_CHANGED_MEANWHILE)
             if place.change.kind != "deleted":
                 new = os.stat(place.coming, dir_fd=folder, follow_symlinks=False)
                 try:
                     _rename_to_free_name(folder, place.coming, last)
                 except FileExistsError:
-                    raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER) from None
+                    raise OSError(errno.EBUSY, _YOURS_CHANGED_MEANWHILE) from None
                 self._new[place.coming] = new
 
     def _state_now(self, place: _Place) -> State:
@@ -398,8 +400,8 @@ class _Keeping:
         for place in reversed(self._placed):
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
                 folder, last = place.in_folder(stack)
-                new, there = self._new.get(place.coming), status(folder, last)
-                is_new = new is not None and there is not None and os.path.samestat(new, there)
+                new, yours = self._new.get(place.coming), status(folder, last)
+                is_new = new is not None and yours is not None and os.path.samestat(new, yours)
                 try:
                     if is_new:
                         os.rename(place.was, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -424,14 +426,14 @@ def _check(change: Change, folder: int, name: str) -> os.stat_result | None:
     Raises OSError if it is not the one that was listed.
     """
     try:
-        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        yours = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        there = None
-    if there is not None and not stat.S_ISREG(there.st_mode):
+        yours = None
+    if yours is not None and not stat.S_ISREG(yours.st_mode):
         raise OSError(errno.EEXIST, "something that is not a file is there")
-    if state(there) != change.yours:
-        raise OSError(errno.EBUSY, _YOURS_IS_ANOTHER)
-    return there
+    if state(yours) != change.yours:
+        raise OSError(errno.EBUSY, _YOURS_CHANGED_MEANWHILE)
+    return yours
 
 
 def _rename_to_free_name(folder: int, file: str, name: str) -> None:
@@ -443,7 +445,7 @@ def _rename_to_free_name(folder: int, file: str, name: str) -> None:
     try:
         os.link(file, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in _NO_LINK_ERRNOS:
             raise
         if status(folder, name) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None

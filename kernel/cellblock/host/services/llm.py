@@ -107,10 +107,10 @@ class LlmProvider:
             message = answer.message
             failed = Outcome(kind=kind, message=message, tokens=None)
             outcome = failed if kind else _decode(answer.value)
-            taken = most if outcome.tokens is None else outcome.tokens
-            self._tokens.release(most - taken)
+            tokens_used = most if outcome.tokens is None else outcome.tokens
+            self._tokens.release(most - tokens_used)
             value = bytes(outcome.value)
-            call.answer(Answer(value, outcome.kind, outcome.message, tokens=taken))
+            call.answer(Answer(value, outcome.kind, outcome.message, tokens=tokens_used))
 
         arguments = (dataclasses.asdict(self._llm), self._max_bytes, request)
         raw = msgspec.Raw(_encode((arguments, {})))
@@ -130,16 +130,16 @@ class LlmProvider:
 
 CALL, CHAT = "llm", "llm.chat"
 _POSITIONAL: Final = int(inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_NAMED: Final = int(inspect.Parameter.KEYWORD_ONLY)
+_KEYWORD_ONLY: Final = int(inspect.Parameter.KEYWORD_ONLY)
 _OPTIONS: Final = """
 ``temperature`` is from 0 to 2, ``stop`` a text or up to four at which the answer ends. Returned is
 a str that has ``finish_reason``, ``model``, ``prompt_tokens`` and ``completion_tokens``, too. What
 fails raises ToolError. ``%tools`` shows what is left for the session."""
-_CALL: Final = f"""Ask a language model and return what it says.
+_CALL_DOC: Final = f"""Ask a language model and return what it says.
 
 ``system`` goes before the prompt. ``await llm.acall(…)`` asks without holding up other tasks.
 {_OPTIONS}"""
-_CHAT: Final = f"""Continue a conversation with a language model.
+_CHAT_DOC: Final = f"""Continue a conversation with a language model.
 
 A message is {{"role": "user", "content": "…"}}; roles are system, developer, user and assistant.
 ``await llm.achat(…)`` asks without holding up other tasks.
@@ -158,15 +158,18 @@ def tools(llm: Llm) -> tuple[Tool, ...]:
         _option("stop", "str | list[str] | None", "None"),
     )
     system = _option("system", "str | None", "None")
-    named = ((CALL, (prompt, system, *options), _CALL), (CHAT, (messages, *options), _CHAT))
+    signatures = (
+        (CALL, (prompt, system, *options), _CALL_DOC),
+        (CHAT, (messages, *options), _CHAT_DOC),
+    )
     return tuple(
         Tool(name=name, parameters=parameters, returns="str", doc=doc, of_host=True)
-        for name, parameters, doc in named
+        for name, parameters, doc in signatures
     )
 
 
 def _option(name: str, annotation: str, default: str) -> Parameter:
-    return Parameter(name=name, kind=_NAMED, annotation=annotation, default=default)
+    return Parameter(name=name, kind=_KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def refusal(name: str) -> str:
@@ -242,31 +245,31 @@ _chat: Final = msgspec.msgpack.Decoder(tuple[_NoArguments, _Chat]).decode
 def read(call: Call, llm: Llm) -> CompletionRequest:
     """Return the validated arguments of a call. Raises InvalidRequestError."""
     try:
-        _, given = (_chat if call.tool.name == CHAT else _prompt)(call.arguments)
+        _, arguments = (_chat if call.tool.name == CHAT else _prompt)(call.arguments)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as exc:
         raise InvalidRequestError(_reason(exc)) from None
-    if given.temperature is not None and not math.isfinite(given.temperature):
+    if arguments.temperature is not None and not math.isfinite(arguments.temperature):
         raise InvalidRequestError("temperature: not a number")
-    model = given.model if given.model is not None else llm.models[0]
+    model = arguments.model if arguments.model is not None else llm.models[0]
     if model not in llm.models:
-        known = ", ".join(llm.models)
+        model_names = ", ".join(llm.models)
         raise InvalidRequestError(
-            f"model: {model[:100]!r} is not allowed; the policy names {known}"
+            f"model: {model[:100]!r} is not allowed; the policy names {model_names}"
         )
     most = llm.max_tokens_per_call
-    if given.max_tokens is not None and given.max_tokens > most:
+    if arguments.max_tokens is not None and arguments.max_tokens > most:
         raise InvalidRequestError(f"max_tokens: {most:,} at most (llm.max_tokens_per_call)")
     return CompletionRequest(
         model=model,
-        messages=given.messages,
-        max_tokens=given.max_tokens or most,
-        temperature=given.temperature,
-        stop=[given.stop] if isinstance(given.stop, str) else given.stop or [],
+        messages=arguments.messages,
+        max_tokens=arguments.max_tokens or most,
+        temperature=arguments.temperature,
+        stop=[arguments.stop] if isinstance(arguments.stop, str) else arguments.stop or [],
     )
 
 
 def _reason(exc: Exception) -> str:
     """Return msgspec's message with the argument's name first."""
-    what, _, where = str(exc).partition(" - at `$[1]")
+    problem, _, where = str(exc).partition(" - at `$[1]")
     name = where.rstrip("`").removeprefix(".")
-    return (f"{name}: {what}" if name else what)[:_MAX_REASON]
+    return (f"{name}: {problem}" if name else problem)[:_MAX_REASON]

@@ -112,11 +112,11 @@ def _completed(
 # --- what went wrong --------------------------------------------------------------------------
 
 _MAX_DETAIL, _MAX_REDACTED = 300, 2_000
-_REFUSED_KEY: Final = (401, 403)
-_REDIRECTS: Final = range(300, 400)
-_FAILED: Final = range(400, 600)
+_KEY_REFUSED_STATUSES: Final = (401, 403)
+_REDIRECT_STATUSES: Final = range(300, 400)
+_FAILED_STATUSES: Final = range(400, 600)
 #: Errors of the client's HTTP library, httpx or httpx2, for a request that was never sent.
-_NOT_SENT: Final = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+_NOT_SENT_ERRORS: Final = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 
 def _failure_of(exc: Exception, redactor: Redactor) -> Failure:
@@ -128,7 +128,7 @@ def _failure_of(exc: Exception, redactor: Redactor) -> Failure:
     status = getattr(exc, "status_code", None)
     if isinstance(exc, openai.APIStatusError) and isinstance(status, int):
         return _failure_of_status(status, exc, redactor)
-    cost = 0 if type(cause).__name__ in _NOT_SENT else None
+    cost = 0 if type(cause).__name__ in _NOT_SENT_ERRORS else None
     if isinstance(exc, openai.APITimeoutError):
         return "TimeoutError", "the endpoint did not answer in time (llm.timeout)", cost
     if isinstance(exc, openai.APIConnectionError):
@@ -137,12 +137,12 @@ def _failure_of(exc: Exception, redactor: Redactor) -> Failure:
 
 
 def _failure_of_status(status: int, exc: Any, redactor: Redactor) -> Failure:
-    if status in _REFUSED_KEY:
+    if status in _KEY_REFUSED_STATUSES:
         # The endpoint's message may quote the key.
         return "AuthenticationError", f"the endpoint refuses the host's key ({status})", 0
-    if status in _REDIRECTS:
+    if status in _REDIRECT_STATUSES:
         return "EndpointError", f"the endpoint redirects, which is not followed ({status})", 0
-    name, cost = type(exc).__name__[:_MAX_NAME], 0 if status in _FAILED else None
+    name, cost = type(exc).__name__[:_MAX_NAME], 0 if status in _FAILED_STATUSES else None
     detail = _detail(exc, redactor)
     return name, f"the endpoint refuses ({status})" + (f": {detail}" if detail else ""), cost
 
@@ -158,7 +158,7 @@ def _detail(exc: Any, redactor: Redactor) -> str:
     # follows takes little time.
     message = redactor.error(redactor.text(encodable(message))[:_MAX_REDACTED])
     line = " ".join(message.split())
-    return "".join(c for c in line if c.isprintable())[:_MAX_DETAIL]
+    return "".join(char for char in line if char.isprintable())[:_MAX_DETAIL]
 
 
 # --- the key and the client -------------------------------------------------------------------

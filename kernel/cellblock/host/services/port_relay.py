@@ -72,16 +72,16 @@ def enter(network: int) -> None:
 
     That takes capabilities in the user namespace which owns the network, so that is entered first.
     """
-    there = fcntl.ioctl(network, SIOCGSKNS)
-    owner = fcntl.ioctl(there, NS_GET_USERNS)
+    network_fd = fcntl.ioctl(network, SIOCGSKNS)
+    owner = fcntl.ioctl(network_fd, NS_GET_USERNS)
     try:
         own = Path("/proc/self/ns/user").stat()
         if not os.path.samestat(os.fstat(owner), own):
             libc.setns(owner, CLONE_NEWUSER)
-        libc.setns(there, CLONE_NEWNET)
+        libc.setns(network_fd, CLONE_NEWNET)
     finally:
         os.close(owner)
-        os.close(there)
+        os.close(network_fd)
     if (machine := arch.current()) is not None:
         process.drop_capabilities(machine)
 
@@ -90,7 +90,7 @@ def enter(network: int) -> None:
 
 #: Bytes within which a request must have its ``Host`` line: browsers send that as the second.
 MOST_HEAD: Final = 8 << 10
-_BEGINS: Final = re.compile(rb"[A-Z]{1,20} [!-~]+ HTTP/1\.[01]")
+_REQUEST_LINE: Final = re.compile(rb"[A-Z]{1,20} [!-~]+ HTTP/1\.[01]")
 
 
 def is_for(head: bytes, hosts: tuple[str, ...]) -> bool | None:
@@ -99,7 +99,7 @@ def is_for(head: bytes, hosts: tuple[str, ...]) -> bool | None:
     ``head`` is what has come so far. Anything that is not HTTP is for none of them.
     """
     *lines, _ = head.split(b"\r\n")
-    if lines and not _BEGINS.fullmatch(lines[0]):
+    if lines and not _REQUEST_LINE.fullmatch(lines[0]):
         return False
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
@@ -229,17 +229,19 @@ class Server:
 
     def _next_look(self) -> float | None:
         """Return the seconds until a time is due, None without one: the timeout of the epoll."""
-        due = [each.ends for each in self._all if each.ends is not None]
-        due += [self._rests_until] if not self._is_accepting and len(self._all) < self._most else []
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        times_due = [each.ends for each in self._all if each.ends is not None]
+        times_due += (
+            [self._rests_until] if not self._is_accepting and len(self._all) < self._most else []
+        )
+        return max(0.0, min(times_due) - time.monotonic()) if times_due else None
 
     def _apply_time(self) -> None:
         """End connections whose time is over, and accept new ones or not."""
-        now = time.monotonic()
+        now_seconds = time.monotonic()
         for connection in [each for each in self._all if each.ends is not None]:
-            if connection.ends is not None and connection.ends <= now:
+            if connection.ends is not None and connection.ends <= now_seconds:
                 self._end(connection, reset=True)
-        is_accepting = len(self._all) < self._most and now >= self._rests_until
+        is_accepting = len(self._all) < self._most and now_seconds >= self._rests_until
         if is_accepting != self._is_accepting:
             self._is_accepting = is_accepting
             for fd in self._listeners:

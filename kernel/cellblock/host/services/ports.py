@@ -196,30 +196,30 @@ def open_port(number: int) -> OpenPort:
 def _listen(requested: int) -> tuple[int, list[socket.socket]]:
     """Listen at a port of the loopback, any for 0; return its number and a socket per family."""
     listeners = list[socket.socket]()
-    there = requested
+    port = requested
     with contextlib.ExitStack() as opened:
         for family, address in zip((socket.AF_INET, socket.AF_INET6), LOOPBACK, strict=True):
             try:
                 listener = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((address, there))
+                listener.bind((address, port))
             except OSError as error:
                 if family == socket.AF_INET6 and error.errno in _NO_IPV6:
                     continue
                 raise
             listener.listen(_BACKLOG)
-            there = listener.getsockname()[1]
+            port = listener.getsockname()[1]
             listeners.append(listener)
         opened.pop_all()
-    return there, listeners
+    return port, listeners
 
 
 # --- a session's ports ----------------------------------------------------------------------------
 
 #: The lowest port that cells can listen at: those below need a capability.
-_LEAST: Final = 1_024
+_LEAST_PORT: Final = 1_024
 #: The first port that Linux gives to programs that ask for any (ip_local_port_range).
-_EPHEMERAL: Final = 32_768
+_FIRST_EPHEMERAL_PORT: Final = 32_768
 #: Seconds that the OS kernel has to say which ports have listeners.
 _PATIENCE: Final = 1.0
 #: Workers in a row that may be lost before the ports are given up.
@@ -240,14 +240,14 @@ class Ports:
         reactor: Reactor,
         listed: Listed = (),
         hosts: tuple[str, ...] = (),
-        taken: frozenset[int] = frozenset(),
+        taken_ports: frozenset[int] = frozenset(),
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._reactor = reactor
         self._tell = tell
         self._listed = listed
         self._hosts = hosts
-        self._taken = taken
+        self._taken = taken_ports
         self._users = 1
         self._open: dict[int, OpenPort] = {}
         #: A netlink socket in the network that is served: it says which ports have listeners, and
@@ -329,14 +329,18 @@ class Ports:
         people. A cell may listen at thousands, so at most ``MAX_PORTS`` are returned, those with an
         address first.
         """
-        now = {
+        urls_by_port = {
             number: self._open[number].url if number in self._open else ""
             for number in self._refresh()
-            if number in self._open or (self._listed != "any" and _LEAST <= number < _EPHEMERAL)
+            if number in self._open
+            or (self._listed != "any" and _LEAST_PORT <= number < _FIRST_EPHEMERAL_PORT)
         }
-        known, self._known = self._known, frozenset(now)
-        new = sorted(now.keys() - known, key=lambda number: (not now[number], number))[:MAX_PORTS]
-        return tuple(PortState(number, now[number], listens=True) for number in new)
+        known_before, self._known = self._known, frozenset(urls_by_port)
+        new = sorted(
+            urls_by_port.keys() - known_before,
+            key=lambda number: (not urls_by_port[number], number),
+        )[:MAX_PORTS]
+        return tuple(PortState(number, urls_by_port[number], listens=True) for number in new)
 
     def _refresh(self) -> set[int]:
         """Return the ports that cells listen at. If the policy allows any, open new ones.
@@ -350,7 +354,9 @@ class Ports:
         except OSError:
             return set()
         if self._listed == "any":
-            new = sorted(number for number in listening - self._open.keys() if number >= _LEAST)
+            new = sorted(
+                number for number in listening - self._open.keys() if number >= _LEAST_PORT
+            )
             for number in new:
                 if len(self._open) >= MAX_PORTS:
                     unused = next((port for port in self._open if port not in listening), None)
@@ -368,14 +374,14 @@ class Ports:
         except OSError as error:
             self._tell(f"port {number} can't be opened for you: {error.strerror}")
             return
-        self._give(port)
+        self._give_to_worker(port)
 
     def _close_one(self, number: int) -> None:
         self._open.pop(number).close()
         if self._worker is not None:
             self._worker.send(Shut(port=number))
 
-    def _give(self, port: OpenPort) -> None:
+    def _give_to_worker(self, port: OpenPort) -> None:
         """Give a port's sockets to the worker, which accepts connections from then on."""
         if self._worker is None:
             return
@@ -396,7 +402,7 @@ class Ports:
             self._give_up(str(error.strerror))
             return
         for port in self._open.values():
-            self._give(port)
+            self._give_to_worker(port)
 
     def _on_message(self, message: FromPorts) -> None:
         self._give_up(message.why)

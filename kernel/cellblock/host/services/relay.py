@@ -253,9 +253,9 @@ class Relay:
         self._read()
         failures = list(user.told)
         user.told.clear()
-        by = "a sandbox and its forks" if self.is_shared else ""
+        subject = "a sandbox and its forks" if self.is_shared else ""
         for text in failures:
-            user.tell(f"{by} can't reach {text}".lstrip())
+            user.tell(f"{subject} can't reach {text}".lstrip())
 
     def close(self) -> None:
         """End the process, and all connections."""
@@ -372,12 +372,12 @@ class Names:
 
     def ask(self, name: str) -> Found | None:
         """Return the result for a name if it is known; otherwise look it up and return None."""
-        when, found = self._known.get(name, (-CACHE_SECONDS, Found(name)))
-        if time.monotonic() - when < CACHE_SECONDS:
-            return found
+        looked_up_at, result = self._known.get(name, (-CACHE_SECONDS, Found(name)))
+        if time.monotonic() - looked_up_at < CACHE_SECONDS:
+            return result
         if name not in self._pending:
             self._pending.add(name)
-            Thread(target=self._find, args=[name], name="look-up", daemon=True).start()
+            Thread(target=self._look_up_name, args=[name], name="look-up", daemon=True).start()
         return None
 
     def found(self) -> list[Found]:
@@ -393,16 +393,16 @@ class Names:
             self._pending.discard(each.name)
         return results
 
-    def _find(self, name: str) -> None:
+    def _look_up_name(self, name: str) -> None:
         """Look a name up, in a thread of its own."""
         try:
             with self._room:
-                found = Found(name, tuple(self._look_up(name)))
+                result = Found(name, tuple(self._look_up(name)))
         except socket.gaierror as error:
-            found = Found(name, why=str(error.strerror)[:_LONGEST_WHY])
+            result = Found(name, why=str(error.strerror)[:_LONGEST_WHY])
         except Exception as error:  # without any result, the connection would never end
-            found = Found(name, why=type(error).__name__)
-        self._answers.put(found)
+            result = Found(name, why=type(error).__name__)
+        self._answers.put(result)
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes the server, too
             os.write(self._wake, b"x")
 
@@ -418,7 +418,7 @@ _SPLICE: Final = 1 | 2
 #: Empty pipes that are kept for the next use.
 _MOST_PIPES: Final = 32
 #: Times that a flow fills and empties its pipe before other flows have their turn.
-_TURNS: Final = 4
+_MOST_TURNS: Final = 4
 
 
 class Flow:
@@ -446,7 +446,7 @@ class Flow:
     def move(self) -> None:
         """Move the bytes that can be moved now. Raises OSError if either side has gone."""
         with contextlib.suppress(BlockingIOError):
-            for _ in range(_TURNS):
+            for _ in range(_MOST_TURNS):
                 if self.reads:
                     self._fill()
                 if self.held:
@@ -467,9 +467,9 @@ class Flow:
     def _empty(self) -> None:
         while self.held and self._pipe is not None:
             out = self.target.fileno()
-            sent = os.splice(self._pipe[0], out, self.held, flags=_SPLICE)
-            self.held -= sent
-            self.moved += sent
+            byte_count = os.splice(self._pipe[0], out, self.held, flags=_SPLICE)
+            self.held -= byte_count
+            self.moved += byte_count
 
     def close(self) -> None:
         """Give the pipe back, if there is one."""
@@ -557,15 +557,15 @@ class Sockets(Generic[C]):
         there are no events to wait for, don't wait for those either.
         """
         fd = sock.fileno()
-        known = self._waited_for.get(sock.fileno())
+        events_before = self._waited_for.get(sock.fileno())
         if events == 0 and without_hang_up:
-            if known is not None:
+            if events_before is not None:
                 self._epoll.unregister(fd)
                 del self._waited_for[fd]
             return
-        if known is None:
+        if events_before is None:
             self._epoll.register(fd, events)
-        elif known != events:
+        elif events_before != events:
             self._epoll.modify(fd, events)
         self._waited_for[fd] = events
 
@@ -751,15 +751,15 @@ class Server:
 
     def _next_look(self) -> float | None:
         """Return the seconds until a time is due, None without one: the timeout of the epoll."""
-        due = [each.give_up_at for each in self._timed]
+        times_due = [each.give_up_at for each in self._timed]
         if not self._is_accepting and self._has_room():
-            due.append(self._pace.next_look())
-        return max(0.0, min(due) - time.monotonic()) if due else None
+            times_due.append(self._pace.next_look())
+        return max(0.0, min(times_due) - time.monotonic()) if times_due else None
 
     def _apply_time(self) -> None:
         """Accept new connections or not, and give up those whose time is over."""
-        now = time.monotonic()
-        is_accepting = self._pace.allows(now) and self._has_room()
+        now_seconds = time.monotonic()
+        is_accepting = self._pace.allows(now_seconds) and self._has_room()
         if is_accepting != self._is_accepting:
             self._is_accepting = is_accepting
             for fd in self._listeners:
@@ -767,7 +767,7 @@ class Server:
                     self._epoll.register(fd, select.EPOLLIN)
                 else:
                     self._epoll.unregister(fd)
-        for connection in [each for each in self._timed if each.give_up_at <= now]:
+        for connection in [each for each in self._timed if each.give_up_at <= now_seconds]:
             if connection.flows:
                 self._end(connection, reset=True)
             else:
@@ -802,13 +802,13 @@ class Server:
             if not self._allowed.has(neighbour):
                 self._stop_listening(fd)
         for connection in list(self._all):
-            may = partial(self._may, connection)
+            may = partial(self._may_reach, connection)
             connection.targets = list(filter(may, connection.targets))
-            there = connection.address
-            if not self._allowed.has(connection.neighbour) or not (there is None or may(there)):
+            address = connection.address
+            if not self._allowed.has(connection.neighbour) or not (address is None or may(address)):
                 self._end(connection, reset=True)
 
-    def _may(self, connection: Connection, address: IPAddress) -> bool:
+    def _may_reach(self, connection: Connection, address: IPAddress) -> bool:
         """Return whether the list still lets a connection's host be reached at an address."""
         neighbour = connection.neighbour
         if not neighbour.name:
@@ -861,28 +861,28 @@ class Server:
         if neighbour.name in ("", LOCALHOST):
             # A server on this machine may listen at one address of localhost only, so both are
             # tried.
-            others = LOOPBACK if neighbour.name else ()
-            addresses = dict.fromkeys((neighbour.address, *others))
+            loopback_addresses = LOOPBACK if neighbour.name else ()
+            addresses = dict.fromkeys((neighbour.address, *loopback_addresses))
             listed = (
                 each for each in addresses if self._allowed.has(replace(neighbour, address=each))
             )
             self._begin(connection, listed)
-        elif (found := self._names.ask(neighbour.name)) is not None:
-            self._on_found(connection, found)
+        elif (result := self._names.ask(neighbour.name)) is not None:
+            self._on_found(connection, result)
 
     def _read_look_ups(self) -> None:
         """Go on with the connections whose names have been looked up."""
-        for found in self._names.found():
-            for each in [each for each in self._all if each.neighbour.name == found.name]:
+        for result in self._names.found():
+            for each in [each for each in self._all if each.neighbour.name == result.name]:
                 if each.far is None:
-                    self._on_found(each, found)
+                    self._on_found(each, result)
 
-    def _on_found(self, connection: Connection, found: Found) -> None:
+    def _on_found(self, connection: Connection, result: Found) -> None:
         """Begin to connect to the addresses of a name that may be reached, or reset the guest."""
-        name = found.name
+        name = result.name
         port = connection.neighbour.port
         entry = connection.neighbour.entry
-        good, bad = self._allowed.reachable(found.addresses, port)
+        good, bad = self._allowed.reachable(result.addresses, port)
         if good:
             self._begin(connection, map(str, good))
             return
@@ -890,7 +890,7 @@ class Server:
             why = f"{entry}: it is at {bad}, which is not a public address; list that, too"
             self._report(Judged(verdict="refused", host=bad, port=port, name=name, why=why))
         else:
-            self._report(Failed(why=f"{entry}: {found.why or 'it has no address'}"))
+            self._report(Failed(why=f"{entry}: {result.why or 'it has no address'}"))
         self._end(connection, reset=True)
 
     def _begin(self, connection: Connection, addresses: Iterable[str]) -> None:

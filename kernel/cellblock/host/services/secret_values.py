@@ -39,16 +39,16 @@ def read_secret(source: str) -> str:
     if not secret:
         raise NoSecretError("its file is empty", "Put the key there.")
     if not (secret.isascii() and secret.isprintable()) or len(secret) > MAX_SECRET:
-        what = "the host's key can't be sent: it is not one line of ASCII"
-        raise NoSecretError(what, "Put the key there, and nothing else.")
+        problem = "the host's key can't be sent: it is not one line of ASCII"
+        raise NoSecretError(problem, "Put the key there, and nothing else.")
     return secret
 
 
 def _from_environment(name: str) -> str:
     secret = os.environ.get(name, "").strip()
     if not secret:
-        what = f"the host's environment has no {name}"
-        raise NoSecretError(what, f"Set {name} where the kernel is started, and restart it.")
+        problem = f"the host's environment has no {name}"
+        raise NoSecretError(problem, f"Set {name} where the kernel is started, and restart it.")
     return secret
 
 

@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 _SYS_OPENAT2: Final = 437
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _AT_FDCWD: Final = -100
-_PLACE: Final = os.O_PATH | os.O_CLOEXEC
+_PLACE_FLAGS: Final = os.O_PATH | os.O_CLOEXEC
 #: Doesn't wait for a lease of another process.
-_READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_READING_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 #: The mode of a new file.
-_MODE: Final = 0o666
+_NEW_FILE_MODE: Final = 0o666
 #: Tries while names are changed on the way (openat2(2), EAGAIN).
 _TRIES: Final = 32
 _MAX_PATH: Final = 4_096
 #: The text that proc(5) adds to the name of a deleted file.
-_GONE: Final = " (deleted)"
+_DELETED_SUFFIX: Final = " (deleted)"
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
@@ -60,11 +60,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def _openat2(folder: int, path: str, flags: int, resolve: int) -> int:
     """Return a descriptor of a path in a folder. Raises OSError."""
-    how = _How(flags=flags, mode=0, resolve=resolve | _NO_MAGICLINKS)
-    size = ctypes.sizeof(how)
+    open_how = _How(flags=flags, mode=0, resolve=resolve | _NO_MAGICLINKS)
+    size = ctypes.sizeof(open_how)
     name = os.fsencode(path)
     for _ in range(_TRIES):
-        fd: int = _libc.syscall(_SYS_OPENAT2, folder, name, ctypes.byref(how), size)
+        fd: int = _libc.syscall(_SYS_OPENAT2, folder, name, ctypes.byref(open_how), size)
         if fd >= 0:
             return fd
         if (number := ctypes.get_errno()) not in {errno.EAGAIN, errno.EINTR}:
@@ -96,14 +96,14 @@ class Roots:
         """
         root, rest = self.check(path, of_file=parent)
         folder, _, name = rest.rpartition("/") if parent else (rest, "", "")
-        flags = _PLACE | os.O_DIRECTORY if parent else _PLACE
+        flags = _PLACE_FLAGS | os.O_DIRECTORY if parent else _PLACE_FLAGS
         # The root is opened without following links: its name is canonical, so a link in it was
         # put there later.
         with (
             _os_errors_about(path),
-            closing(_openat2(_AT_FDCWD, root, _PLACE, _NO_SYMLINKS)) as at,
+            closing(_openat2(_AT_FDCWD, root, _PLACE_FLAGS, _NO_SYMLINKS)) as root_fd,
         ):
-            fd = _openat2(at, folder, flags, _BENEATH) if folder else os.dup(at)
+            fd = _openat2(root_fd, folder, flags, _BENEATH) if folder else os.dup(root_fd)
         with closing(fd):
             with _os_errors_about(path):
                 real = real_name(fd)
@@ -155,10 +155,10 @@ def real_name(fd: int) -> str:
         # Before its name is read: a file that has no name then gets none later.
         status = os.fstat(fd)
         name = str(Path(f"/proc/self/fd/{fd}").readlink())
-        if not name.endswith(_GONE):
+        if not name.endswith(_DELETED_SUFFIX):
             return name
         if status.st_nlink == 0:
-            return name.removesuffix(_GONE)
+            return name.removesuffix(_DELETED_SUFFIX)
         with contextlib.suppress(OSError):
             if os.path.samestat(os.lstat(name), status):
                 return name
@@ -167,7 +167,7 @@ def real_name(fd: int) -> str:
 
 def _reopen(place: int, flags: int = 0) -> int:
     """Open the file of an O_PATH descriptor for reading. Raises OSError."""
-    return os.open(f"/proc/self/fd/{place}", _READING | flags)
+    return os.open(f"/proc/self/fd/{place}", _READING_FLAGS | flags)
 
 
 @contextlib.contextmanager
@@ -209,7 +209,7 @@ class Files:
             if not stat.S_ISREG(os.fstat(place).st_mode):
                 raise OperationError("NotAFile", f"{path}: no file")
             try:
-                data = _read(_reopen(place), offset, most + 1 if size is None else size)
+                data = _read_and_close(_reopen(place), offset, most + 1 if size is None else size)
             except OSError as exc:
                 raise os_failure(path, exc) from None
         if len(data) > most:
@@ -237,7 +237,7 @@ class Files:
             mode = _mode_of(folder, name, path, replace=table.replace)
             beside = f".cellblock-{os.urandom(8).hex()}"
             try:
-                fd = os.open(beside, NEW, _MODE, dir_fd=folder)
+                fd = os.open(beside, NEW, _NEW_FILE_MODE, dir_fd=folder)
             except OSError as exc:
                 raise os_failure(path, exc) from None
             try:
@@ -276,16 +276,16 @@ class Files:
         return sorted(entries, key=lambda entry: entry["name"])
 
 
-def _read(fd: int, offset: int, size: int) -> bytes:
+def _read_and_close(fd: int, offset: int, size: int) -> bytes:
     """Read up to ``size`` bytes from ``offset``, and close the descriptor."""
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     with open(fd, "rb", buffering=0) as file:
         if offset:
             file.seek(offset)
-        while size > 0 and (part := file.read(size)):
-            parts.append(part)
-            size -= len(part)
-    return b"".join(parts)
+        while size > 0 and (chunk := file.read(size)):
+            chunks.append(chunk)
+            size -= len(chunk)
+    return b"".join(chunks)
 
 
 def _mode_of(folder: int, name: str, path: str, *, replace: bool) -> int | None:

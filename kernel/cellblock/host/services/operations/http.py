@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SEE_OTHER: Final = 303
 #: Redirects after which a POST becomes a GET, as in all clients (RFC 9110, 15.4).
-_AS_GET: Final = frozenset({301, 302})
+_REPEATED_AS_GET: Final = frozenset({301, 302})
 #: Headers that state another method, path or host than the request does, and that some servers
 #: obey. They would get around the policy's rules. Names with the wildcards of fnmatch.
 _ROUTING_HEADERS: Final = (
@@ -81,24 +81,24 @@ _ROUTING_HEADERS: Final = (
 )
 #: The header with the second path of WebDAV's COPY and MOVE.
 _DESTINATION: Final = "destination"
-_ROUTES: Final = re.compile("|".join(map(fnmatch.translate, _ROUTING_HEADERS)))
+_ROUTING_PATTERN: Final = re.compile("|".join(map(fnmatch.translate, _ROUTING_HEADERS)))
 _MAX_HEADERS, _MAX_HEADER_BYTES = 50, 16 * 1_024
 #: Requests at the same time: each may hold an answer of ``max_bytes`` in memory.
 _MAX_CONCURRENT: Final = 32
 #: Addresses of one host that are tried.
 _MAX_ADDRESSES: Final = 4
 #: Methods whose requests have a Content-Length even without a body (RFC 9110, 8.6).
-_WITH_LENGTH: Final = frozenset({"PATCH", "POST", "PUT"})
+_METHODS_WITH_LENGTH: Final = frozenset({"PATCH", "POST", "PUT"})
 
 
 async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a name. Raises OperationError."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        address_infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise OperationError("ConnectError", f"{host}: no such host") from None
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in address_infos))
 
 
 class Fetcher:
@@ -133,12 +133,12 @@ class Fetcher:
     ) -> dict[str, Any]:
         """Make a request, as ``catalog.HTTP`` describes."""
         seconds = min(self._table.timeout, timeout or self._table.timeout)
-        sent = _headers(headers or {}, self._table.paths)
-        body = self._body(json, data, sent)
+        sent_headers = _headers(headers or {}, self._table.paths)
+        body = self._body(json, data, sent_headers)
         try:
             async with asyncio.timeout(max(0.0, seconds)), self._room:
                 return await self._follow(
-                    method, urls.parse_url(_with_params(url, params)), sent, body
+                    method, urls.parse_url(_with_params(url, params)), sent_headers, body
                 )
         except TimeoutError:
             message = f"it took longer than {seconds:g} s (timeout)"
@@ -173,9 +173,11 @@ class Fetcher:
                 return answer
             before, url = url, urls.parse_url(urljoin(str(url), redirect))
             if url.origin != before.origin:
-                headers = {name: v for name, v in headers.items() if name in FORWARDED_HEADERS}
+                headers = {
+                    name: value for name, value in headers.items() if name in FORWARDED_HEADERS
+                }
             status = answer["status"]
-            if status == _SEE_OTHER or (status in _AS_GET and method == "POST"):
+            if status == _SEE_OTHER or (status in _REPEATED_AS_GET and method == "POST"):
                 method, body = "HEAD" if method == "HEAD" else "GET", None
         message = f"it was sent on more than {self._table.max_redirects} times (max_redirects)"
         raise OperationError("TooManyRedirects", message)
@@ -203,7 +205,7 @@ class Fetcher:
             raise not_granted(f"{url.host}: {why}")
         check_way(url, keys, resolved)
         ours = {"host": url.authority, "accept-encoding": "identity", "connection": "close"}
-        if body is None and method in _WITH_LENGTH:
+        if body is None and method in _METHODS_WITH_LENGTH:
             body = b""
         pool = httpcore.AsyncConnectionPool(
             ssl_context=self._tls() if url.scheme == "https" else None,
@@ -300,23 +302,28 @@ def _with_params(url: str, params: dict[str, str | int | float] | None) -> str:
     return f"{plain}{'&' if '?' in plain else '?'}{urlencode(params)}"
 
 
-def _headers(given: dict[str, str], paths: Collection[str]) -> dict[str, str]:
+def _headers(cell_headers: dict[str, str], paths: Collection[str]) -> dict[str, str]:
     """Return a cell's headers, with names in lower case and defaults. Raises OperationError.
 
     ``paths`` are those that the policy grants.
     """
-    if len(given) > _MAX_HEADERS or sum(map(len, (*given, *given.values()))) > _MAX_HEADER_BYTES:
+    if (
+        len(cell_headers) > _MAX_HEADERS
+        or sum(map(len, (*cell_headers, *cell_headers.values()))) > _MAX_HEADER_BYTES
+    ):
         raise OperationError("ValueError", "too many headers, or too long ones")
     headers: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in cell_headers.items():
         if not is_header(name, value):
             raise OperationError("ValueError", f"{name[:50]!r} or its value is not valid")
-        known = compared(name)
-        if known in HOST_HEADERS:
+        canonical_name = compared(name)
+        if canonical_name in HOST_HEADERS:
             raise OperationError("ValueError", f"{name!r} is a header that the host writes")
-        if _ROUTES.fullmatch(known) or (known == _DESTINATION and "/" not in paths):
-            what = "some servers take another method, path or host from it"
-            raise not_granted(f"{name!r}: {what}. Ask for those with method and url")
+        if _ROUTING_PATTERN.fullmatch(canonical_name) or (
+            canonical_name == _DESTINATION and "/" not in paths
+        ):
+            reason = "some servers take another method, path or host from it"
+            raise not_granted(f"{name!r}: {reason}. Ask for those with method and url")
         headers[name.lower()] = value
     return {"accept": "*/*", "user-agent": "cellblock"} | headers
 
@@ -325,10 +332,10 @@ def _decode_headers(raw: Sequence[tuple[bytes, bytes]], carried: Sequence[Key]) 
     """Return an answer's headers without keys: names in lower case, values of the same joined."""
     headers: dict[str, str] = {}
     try:
-        named = [(name.decode(), value.decode()) for name, value in raw]
+        pairs = [(name.decode(), value.decode()) for name, value in raw]
     except UnicodeDecodeError:
-        named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
-    for name, value in named:
+        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+    for name, value in pairs:
         key = without_keys(name, carried).lower()
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
     return {name: without_keys(value, carried) for name, value in headers.items()}

@@ -52,29 +52,32 @@ class Keys:
                 for origin in network.origins_of(entry):
                     self._by_origin.setdefault(origin, []).append((name, credential))
 
-    def named_at(self, url: Url, sent: Iterable[str]) -> list[tuple[str, Credential]]:
+    def named_at(self, url: Url, header_names: Iterable[str]) -> list[tuple[str, Credential]]:
         """Return the names and credentials of a request to ``url``. Reads no key.
 
-        ``sent`` are the names of the headers that the cell set. Raises OperationError if one of
-        them is the header of a credential.
+        ``header_names`` are the names of the headers that the cell set. Raises OperationError if
+        one of them is the header of a credential.
         """
         own = self._by_origin.get(url.origin, ())
-        names = {headers.compared(name): name for name in sent}
+        names = {headers.compared(name): name for name in header_names}
         for name, credential in own:
-            if (given := names.get(headers.compared(credential.header))) is not None:
-                message = f"the host sets {given!r} for {url.authority}: the key {name} is in it"
+            if (header := names.get(headers.compared(credential.header))) is not None:
+                message = f"the host sets {header!r} for {url.authority}: the key {name} is in it"
                 raise not_granted(f"{message} (credentials). Leave it out of headers")
         return list(own)
 
-    def at(self, url: Url, sent: Iterable[str]) -> tuple[Key, ...]:
+    def at(self, url: Url, header_names: Iterable[str]) -> tuple[Key, ...]:
         """Return the keys that a request carries.
 
         Raises OperationError as ``named_at`` does, and for a key that can't be read.
         """
-        return tuple(_read(name, credential, url) for name, credential in self.named_at(url, sent))
+        return tuple(
+            _read_key(name, credential, url)
+            for name, credential in self.named_at(url, header_names)
+        )
 
 
-def _read(name: str, credential: Credential, url: Url) -> Key:
+def _read_key(name: str, credential: Credential, url: Url) -> Key:
     try:
         value = secret_values.read_secret(credential.value)
     except secret_values.NoSecretError as exc:

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
 #: The most packages that one call may install, with all that they need.
 _MAX_PACKAGES: Final = 200
-_CLEAR: Final = "it is not tried again before `cellblock packages clear`"
-_DIGITS: Final = 16
+_UNTIL_CLEARED: Final = "it is not tried again before `cellblock packages clear`"
+_HASH_DIGITS: Final = 16
 #: Files of a wheel's metadata that depend on the installer, not on the wheel.
 _NOT_CONTENT: Final = frozenset({"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"})
 #: The environment variables that installers get: places, trusted certificates, proxies.
@@ -149,7 +149,7 @@ class Installer:
         specifiers: dict[str, SpecifierSet] = {}
         resolved: dict[str, Package] = {}
         #: The name, version and extra of each package whose needs are in the queue, or were.
-        seen: set[tuple[str, str, str]] = set()
+        extras_seen: set[tuple[str, str, str]] = set()
         #: Requirements, and the package that needs each.
         queue = deque((requirement, "") for requirement in requirements)
         while queue:
@@ -161,9 +161,9 @@ class Installer:
                 resolved[name] = self._package(name, specifiers[name], needed_by, deadline)
             package = resolved[name]
             for extra in ("", *sorted(requirement.extras)):
-                if (name, package.version, extra) not in seen:
-                    seen.add((name, package.version, extra))
-                    queue += [(need, name) for need in _needs(package, extra)]
+                if (name, package.version, extra) not in extras_seen:
+                    extras_seen.add((name, package.version, extra))
+                    queue += [(need, name) for need in _requirements_of(package, extra)]
             if len(resolved) > _MAX_PACKAGES:
                 raise OperationError(
                     "InstallError", f"it comes to more than {_MAX_PACKAGES} packages"
@@ -187,10 +187,10 @@ class Installer:
         if name not in self._allowed:
             raise _not_listed(name, needed_by)
         requirement = f"{name}{specifier & self._allowed[name]}"
-        if (known := self._store.known(requirement)) is not None:
-            return known
+        if (stored_package := self._store.known(requirement)) is not None:
+            return stored_package
         if before := self._store.failure(requirement):
-            raise OperationError("InstallError", f"{requirement}: {before} ({_CLEAR})")
+            raise OperationError("InstallError", f"{requirement}: {before} ({_UNTIL_CLEARED})")
         report_progress(f"ops.install: fetching {requirement} …")
         try:
             return self._get(requirement, deadline)
@@ -198,7 +198,9 @@ class Installer:
             if exc.kind in TRANSIENT:
                 raise OperationError(exc.kind, f"{requirement}: {exc.message}") from None
             self._store.fail(requirement, exc.message)
-            raise OperationError(exc.kind, f"{requirement}: {exc.message} ({_CLEAR})") from None
+            raise OperationError(
+                exc.kind, f"{requirement}: {exc.message} ({_UNTIL_CLEARED})"
+            ) from None
 
     def _get(self, requirement: str, deadline: float) -> Package:
         """Fetch a wheel, check that it is the right one, and keep it. Raises OperationError."""
@@ -214,16 +216,16 @@ class Installer:
             if package.name != expected.name or not fits:
                 message = f"the index gave {package.name} {package.version} for it"
                 raise OperationError("InstallError", message)
-            if (taken := sum(path.stat().st_size for path in _files(unpacked))) > most:
-                message = f"it takes {taken:,} bytes on disk; {most:,} may be (max_bytes)"
+            if (bytes_on_disk := sum(path.stat().st_size for path in _files(unpacked))) > most:
+                message = f"it takes {bytes_on_disk:,} bytes on disk; {most:,} may be (max_bytes)"
                 raise OperationError("InstallError", message)
             return self._store.keep(requirement, unpacked, package)
 
 
-def check_names(asked: Iterable[str], allow: Iterable[str]) -> None:
+def check_names(requirements: Iterable[str], allow: Iterable[str]) -> None:
     """Raise OperationError for a package that is neither listed nor in the interpreter already."""
     allowed = _versions(allow)
-    for name in dict.fromkeys(canonical_package(_parse(text).name) for text in asked):
+    for name in dict.fromkeys(canonical_package(_parse(text).name) for text in requirements):
         if name not in allowed and _installed_version(name) is None:
             raise _not_listed(name)
 
@@ -257,7 +259,7 @@ def _installed_version(name: str) -> str | None:
         return None
 
 
-def _needs(package: Package, extra: str) -> list[Requirement]:
+def _requirements_of(package: Package, extra: str) -> list[Requirement]:
     """Return the requirements of a package on this machine, for one of its extras or for none.
 
     Those of an extra are without the ones that hold anyway. Raises OperationError for a requirement
@@ -297,7 +299,7 @@ def fetch_wheel(requirement: str, *, index: str, into: Path, most: int, deadline
     """
     with tempfile.TemporaryFile() as output, tempfile.NamedTemporaryFile() as log:
         command = _command(requirement, index, into, log.name)
-        if status := _run(command, output.fileno(), most, deadline):
+        if status := _run_installer(command, output.fileno(), most, deadline):
             output.seek(0)
             texts = (output.read(), log.read(_MAX_LOG))
             raise _install_error(status, *(text.decode("utf-8", "replace") for text in texts))
@@ -317,7 +319,7 @@ def _command(requirement: str, index: str, into: Path, log: str) -> list[str]:
     return [*pip, *own, *shared, requirement]
 
 
-def _run(command: list[str], output: int, most: int, deadline: float) -> int:
+def _run_installer(command: list[str], output: int, most: int, deadline: float) -> int:
     """Run an installer, and return its exit status. Raises OperationError at ``deadline``.
 
     ``most`` bounds each file that it writes, in bytes. The process is in this worker's process
@@ -364,7 +366,9 @@ def _install_error(status: int, output: str, log: str) -> OperationError:
 def _last_error(output: str) -> str:
     """Return the last error in an installer's output, with the line after it, without paths."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
+    errors = [number for number, line in enumerate(lines) if line.lower().startswith("error")] or [
+        0
+    ]
     error = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
     return without_paths(error.removeprefix("ERROR: ").removeprefix("error: "))[:_MAX_MESSAGE]
 
@@ -419,11 +423,11 @@ class PackageStore:
     @contextlib.contextmanager
     def making(self) -> Iterator[Path]:
         """Make a folder to unpack into, and remove it at the end."""
-        made = Path(tempfile.mkdtemp(dir=self._folder / "making"))
+        folder = Path(tempfile.mkdtemp(dir=self._folder / "making"))
         try:
-            yield made
+            yield folder
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def known(self, requirement: str) -> Package | None:
         """Return the package that a requirement was resolved to, if it is still here."""
@@ -438,11 +442,13 @@ class PackageStore:
         # It fails if the same wheel is there already; any other failure shows below.
         with contextlib.suppress(OSError):
             unpacked.rename(self.lib / folder)
-        kept = Package(package.name, package.version, folder, package.needs)
+        package_kept = Package(package.name, package.version, folder, package.needs)
         if not (self.lib / folder).is_dir():
             raise OperationError("OSError", f"{package.name} can't be kept on this disk")
-        self._write(self._place("known", requirement), {"requirement": requirement} | asdict(kept))
-        return kept
+        self._write(
+            self._place("known", requirement), {"requirement": requirement} | asdict(package_kept)
+        )
+        return package_kept
 
     def failure(self, requirement: str) -> str:
         """Return why a requirement failed before; empty if it did not."""
@@ -479,14 +485,14 @@ class PackageStore:
                         self._place(kind, record["requirement"]).unlink(missing_ok=True)
                         forgotten += 1
             if installed:
-                kept = {record["folder"] for record in self._all("known")}
+                kept_folders = {record["folder"] for record in self._all("known")}
                 for entry in self.lib.iterdir():
-                    if entry.name not in kept:
+                    if entry.name not in kept_folders:
                         shutil.rmtree(entry, ignore_errors=True)
             return forgotten
 
     def _place(self, kind: str, requirement: str) -> Path:
-        digest = hashlib.sha256(requirement.encode()).hexdigest()[:_DIGITS]
+        digest = hashlib.sha256(requirement.encode()).hexdigest()[:_HASH_DIGITS]
         return self._folder / kind / f"{digest}.json"
 
     def _all(self, kind: str) -> list[dict[str, Any]]:
@@ -517,7 +523,7 @@ def content(folder: Path) -> str:
         with path.open("rb") as file:
             inner = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{name}\0{inner}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()[:_DIGITS]
+    return digest.hexdigest()[:_HASH_DIGITS]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellblock.policy.operations import Http
 
 
-_LONGEST: Final = 8_192
+_LONGEST_URL: Final = 8_192
 _MAX_PORT: Final = 65_535
 _URL: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[^\]/?#@]*\]|[^\[\]/?#:@]*)(?::(?P<port>[0-9]{0,5}))?"
@@ -32,7 +32,7 @@ _URL: Final = re.compile(
 _PLAIN: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*", re.IGNORECASE | re.ASCII)
 _ESCAPES: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 #: Layers of escapes that are undone to find how a server may read a path. More are refused.
-_ROUNDS: Final = 4
+_MOST_DECODINGS: Final = 4
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -68,19 +68,19 @@ class Url:
 
 def parse_url(text: str) -> Url:
     """Return the parts of a URL. Raises OperationError."""
-    found = _URL.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None or not _PLAIN.fullmatch(text) or _ESCAPES.search(text.encode()):
+    match = _URL.fullmatch(text) if len(text) <= _LONGEST_URL else None
+    if match is None or not _PLAIN.fullmatch(text) or _ESCAPES.search(text.encode()):
         message = f"{text[:100]!r} is not a plain address of http or https"
         raise OperationError("ValueError", f"{message}: escape what is not ASCII, name no user")
-    scheme = found["scheme"].lower()
-    port = int(found["port"] or network.PORTS[scheme])
+    scheme = match["scheme"].lower()
+    port = int(match["port"] or network.PORTS[scheme])
     try:
-        host = network.canonical_host(found["host"])
+        host = network.canonical_host(match["host"])
     except ValueError as exc:
-        raise OperationError("ValueError", f"{found['host'][:100]!r}: {exc}") from None
+        raise OperationError("ValueError", f"{match['host'][:100]!r}: {exc}") from None
     if not 0 < port <= _MAX_PORT:
         raise OperationError("ValueError", f"{port}: no such port")
-    return Url(scheme, host, port, found["path"] or "/", found["query"])
+    return Url(scheme, host, port, match["path"] or "/", match["query"])
 
 
 class HttpRules:
@@ -101,8 +101,8 @@ class HttpRules:
             raise not_granted(f"{message} ([ops.http] methods)")
         entries = [entry for entry in self._entries if entry.admits(*url.origin)]
         if not entries:
-            who = f"{url.scheme}://{url.authority}"
-            raise not_granted(f"{who} is not one of its hosts ([ops.http] hosts)")
+            origin = f"{url.scheme}://{url.authority}"
+            raise not_granted(f"{origin} is not one of its hosts ([ops.http] hosts)")
         self._check_path(url.path)
         return self._private and any(not entry.beneath for entry in entries)
 
@@ -123,7 +123,7 @@ def _is_plain(path: str) -> bool:
     """Return whether every server must read this path as the same place."""
     decoded = path
     try:
-        for _ in range(_ROUNDS):
+        for _ in range(_MOST_DECODINGS):
             before, decoded = decoded, _read_once(decoded)
             if decoded == before:
                 break
@@ -131,12 +131,12 @@ def _is_plain(path: str) -> bool:
             return False
     except UnicodeDecodeError:  # an overlong form of a dot, say, which some servers accept
         return False
-    parts = decoded.split("/")
-    if len(parts) != path.count("/") + 1 or "\\" in decoded or _CONTROLS.search(decoded):
+    segments = decoded.split("/")
+    if len(segments) != path.count("/") + 1 or "\\" in decoded or _CONTROLS.search(decoded):
         return False
     # Some servers cut parameters off, and so read ``..;x`` as ``..``.
-    names = [part.partition(";")[0] for part in parts]
-    return "" not in parts[1:-1] and "." not in names and ".." not in names
+    names = [segment.partition(";")[0] for segment in segments]
+    return "" not in segments[1:-1] and "." not in names and ".." not in names
 
 
 def _read_once(path: str) -> str:

@@ -184,13 +184,13 @@ class Broker:
         self,
         on_tools: Callable[[tuple[messages.Tool, ...]], None],
         on_failed: Callable[[PolicyError], None],
-        known: Mapping[str, tuple[messages.Tool, ...]],
+        tools_by_worker: Mapping[str, tuple[messages.Tool, ...]],
     ) -> None:
         """Load the tools and install packages, then call ``on_tools`` or ``on_failed``.
 
         A fork's guest is a copy of its parent's guest, and may call the parent's tools before any
-        worker has started. ``known`` are the parent's ``from_workers``, and empty for a session
-        that is not a fork.
+        worker has started. ``tools_by_worker`` are the parent's ``from_workers``, and empty for a
+        session that is not a fork.
         """
         providers = self._providers
         if providers is None:
@@ -202,14 +202,14 @@ class Broker:
                 self._guests.equip(providers.tools, providers.paths)
             on_tools(providers.tools)
 
-        providers.expect(known)
+        providers.expect(tools_by_worker)
         providers.open(on_ready, on_failed, self._tell)
 
-    def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
-        """Apply a narrower policy; ``gone`` are the tools that it takes away."""
+    def narrow_to(self, tooling: Tooling, removed_names: Collection[str]) -> None:
+        """Apply a narrower policy; ``removed_names`` are the tools that it takes away."""
         self._tooling = tooling
         if self._providers is not None:
-            self._providers.narrow_to(tooling, gone)
+            self._providers.narrow_to(tooling, removed_names)
 
     def begin(self, subshell: int = 0, number: int = 0) -> None:
         """Start a new account for a request. ``number`` is its cell's number in the audit log."""
@@ -220,8 +220,8 @@ class Broker:
         """Return the calls of a shell's request; those without an answer are ``unfinished``."""
         self._report_unlisted()
         # The main shell's account stays: calls between its cells count for the last one.
-        found = self._accounts.pop(subshell, None) if subshell else self._accounts[0]
-        account = found or _Account()
+        shell_account = self._accounts.pop(subshell, None) if subshell else self._accounts[0]
+        account = shell_account or _Account()
         own = [call for call in self._pending.values() if call.account is account]
         unfinished = [self._record(call, "unfinished") for call in own[:MAX_RECORDS]]
         records = [*account.records, *unfinished][:MAX_RECORDS]
@@ -304,8 +304,8 @@ class Broker:
         if most is not None and account.calls > most:
             return _refused(f"a cell may call tools {most:,} times (tool_max_calls)")
         if self._bytes + size > MAX_ARGUMENTS:
-            held = f"the calls under way hold {MAX_ARGUMENTS >> 20} MiB of arguments already"
-            return _refused(f"{held}: have fewer at once")
+            problem = f"the calls under way hold {MAX_ARGUMENTS >> 20} MiB of arguments already"
+            return _refused(f"{problem}: have fewer at once")
         return Answer(kind="NotGranted", message=withheld) if withheld else None
 
     def _proceed(self, pending: _PendingCall, providers: Providers) -> None:
@@ -334,13 +334,13 @@ class Broker:
         elif self._audit.barred():
             self._refuse(pending, _UNLOGGED)
         else:
-            shown = msgspec.structs.replace(call, carries=providers.carries(call))
+            call_shown = msgspec.structs.replace(call, carries=providers.carries(call))
             self._check(
                 pending,
                 providers,
                 call,
                 lambda: approval.decide(
-                    shown,
+                    call_shown,
                     begin,
                     lambda why: self._refuse(pending, Answer(kind="NotApproved", message=why)),
                 ),
@@ -467,8 +467,8 @@ class Broker:
         if self._unsent and not self._requests.is_read():
             self._reactor.call_later(READ_POLL_SECONDS, self._send_unsent)
             return
-        due, self._unsent = self._unsent, []
-        for message in due:
+        to_send, self._unsent = self._unsent, []
+        for message in to_send:
             self._send(message)
 
     def _backlog(self) -> int:

@@ -144,8 +144,8 @@ class AllowNamed:
     For functions of a program that do no more than hand the program its cell's answer.
     """
 
-    def __init__(self, names: frozenset[str], others: Approval) -> None:
-        self._names, self._others = names, others
+    def __init__(self, names: frozenset[str], otherwise: Approval) -> None:
+        self._names, self._others = names, otherwise
 
     def decide(
         self, call: Call, proceed: Callable[[], None], refuse: Callable[[str], None], /
@@ -335,6 +335,6 @@ def is_secret_at(tool: Tool, index: int) -> bool:
 
 def is_secret_named(tool: Tool, key: str) -> bool:
     """Return whether the keyword argument ``key`` is secret."""
-    named = [each for each in tool.parameters if each.name == key and each.kind != 0]
-    parameters = named or [each for each in tool.parameters if each.kind == _NAMED_REST]
+    same_named = [each for each in tool.parameters if each.name == key and each.kind != 0]
+    parameters = same_named or [each for each in tool.parameters if each.kind == _NAMED_REST]
     return any(each.secret for each in parameters)

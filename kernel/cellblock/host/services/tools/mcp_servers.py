@@ -57,7 +57,7 @@ _MAX_LINE: Final = 200
 #: Levels of a type hint that is made from a schema, and types in a union.
 _MAX_DEPTH: Final = 3
 _MAX_PARTS: Final = 5
-_ALL: Final = "*"
+_ALL_TOOLS: Final = "*"
 _REQUIRED, _OPTIONAL, _ANY = 1, 3, 4
 _TYPES: Final = {
     "array": "list",
@@ -92,18 +92,20 @@ def connect(servers: Mapping[str, McpServer]) -> dict[str, RegisteredTool]:
     for name, settings in servers.items():
         server = _Server(name, settings)
         tools = asyncio.run_coroutine_threadsafe(server.opened(), loop).result().tools
-        listed = [tool for tool in tools if _ALL in settings.tools or tool.name in settings.tools]
-        missing = set(settings.tools) - {_ALL} - {tool.name for tool in tools}
+        listed = [
+            tool for tool in tools if _ALL_TOOLS in settings.tools or tool.name in settings.tools
+        ]
+        missing = set(settings.tools) - {_ALL_TOOLS} - {tool.name for tool in tools}
         if missing:
-            shown = ", ".join(clean_line(tool.name, 60) for tool in tools[:20])
-            remedy = f"It has: {shown or 'none'}."
+            tool_names = ", ".join(clean_line(tool.name, 60) for tool in tools[:20])
+            remedy = f"It has: {tool_names or 'none'}."
             raise InvalidToolError(name, f"it has no tool {min(missing)}", remedy)
         for tool in listed:
-            made = _registered(server, tool, loop)
-            if made.tool.name in registered:
-                message = f"two of its tools are {made.tool.name} in cells"
+            registered_tool = _registered(server, tool, loop)
+            if registered_tool.tool.name in registered:
+                message = f"two of its tools are {registered_tool.tool.name} in cells"
                 raise InvalidToolError(name, message, "Name one of them in its tools.")
-            registered[made.tool.name] = made
+            registered[registered_tool.tool.name] = registered_tool
     return registered
 
 
@@ -181,9 +183,9 @@ class _Server:
         connection.task.cancel()
         if self._opening is opening:  # otherwise another call has opened one since
             self._opening = None
-        ended = "closed the connection" if self._settings.url else "ended"
+        how_ended = "closed the connection" if self._settings.url else "ended"
         again = "makes another" if self._settings.url else "starts it again"
-        message = f"the MCP server {self.name} has {ended}: the next call {again}"
+        message = f"the MCP server {self.name} has {how_ended}: the next call {again}"
         raise OperationError("WorkerLost", message)
 
 
@@ -261,8 +263,8 @@ def _registered(
         return _arguments(name, required, args, kwargs, check)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
-        given = check_given(*args, **kwargs)
-        answer = asyncio.run_coroutine_threadsafe(server.call(tool, given), loop)
+        arguments = check_given(*args, **kwargs)
+        answer = asyncio.run_coroutine_threadsafe(server.call(tool, arguments), loop)
         try:
             return _value(await asyncio.wrap_future(answer), is_wrapped=wrapped is not None)
         except (asyncio.CancelledError, McpError, OperationError):
@@ -270,14 +272,14 @@ def _registered(
         except Exception as exc:
             raise McpError(_cause(exc)) from None
 
-    made = Tool(
+    local_tool = Tool(
         name=name,
         parameters=parameters,
         returns=_hint(returned if wrapped is None else wrapped),
         doc=_doc(server_name, tool, parameters),
         is_async=True,
     )
-    return RegisteredTool(made, call, check_given)
+    return RegisteredTool(local_tool, call, check_given)
 
 
 def _wrapped(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -297,14 +299,25 @@ def _hint(schema: Any, depth: int = 0) -> str:
     """Return a type hint for a schema, or "" if there is no short one."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return ""
-    if isinstance(parts := schema.get("anyOf"), list):
-        hints = [_hint(part, depth + 1) for part in parts] if len(parts) <= _MAX_PARTS else [""]
+    if isinstance(alternatives := schema.get("anyOf"), list):
+        hints = (
+            [_hint(alternative, depth + 1) for alternative in alternatives]
+            if len(alternatives) <= _MAX_PARTS
+            else [""]
+        )
         return " | ".join(dict.fromkeys(hints)) if all(hints) else ""
     kind = schema.get("type")
     names = kind if isinstance(kind, list) else [kind]
-    hints = [_TYPES[part] for part in names if isinstance(part, str) and part in _TYPES]
+    hints = [
+        _TYPES[alternative]
+        for alternative in names
+        if isinstance(alternative, str) and alternative in _TYPES
+    ]
     items = _hint(schema.get("items"), depth + 1)
-    return " | ".join(f"list[{items}]" if part == "list" and items else part for part in hints)
+    return " | ".join(
+        f"list[{items}]" if alternative == "list" and items else alternative
+        for alternative in hints
+    )
 
 
 def _arguments(
@@ -321,15 +334,15 @@ def _arguments(
     positional = dict(zip(required, args, strict=False))
     if twice := positional.keys() & kwargs.keys():
         raise OperationError("ValidationError", f"{min(twice)} is given twice")
-    given = positional | kwargs
+    arguments = positional | kwargs
     try:
-        json.dumps(given, allow_nan=False)
+        json.dumps(arguments, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as exc:
         raise OperationError("ValidationError", f"it is no JSON data: {exc}"[:500]) from None
-    if problems := check(given):
+    if problems := check(arguments):
         message = "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:5])
         raise OperationError("ValidationError", message)
-    return given
+    return arguments
 
 
 def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
@@ -338,30 +351,32 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     Properties that can't be names in Python, or are too many, go into ``**arguments``.
     """
     properties = schema.get("properties")
-    named: dict[str, Any] = properties if isinstance(properties, dict) else {}
+    properties_by_name: dict[str, Any] = properties if isinstance(properties, dict) else {}
     required = schema.get("required")
     needed = set(required) if isinstance(required, list) else set[Any]()
     fits = {
         key: inner
-        for key, inner in list(named.items())[:_MAX_PARAMETERS]
+        for key, inner in list(properties_by_name.items())[:_MAX_PARAMETERS]
         if key.isidentifier() and not keyword.iskeyword(key) and len(key) <= _MAX_LINE
     }
-    found = [_parameter(key, inner, _REQUIRED) for key, inner in fits.items() if key in needed]
-    found += [_parameter(key, inner, _OPTIONAL) for key, inner in fits.items() if key not in needed]
-    if len(fits) < len(named) or not named:
+    parameters = [_parameter(key, inner, _REQUIRED) for key, inner in fits.items() if key in needed]
+    parameters += [
+        _parameter(key, inner, _OPTIONAL) for key, inner in fits.items() if key not in needed
+    ]
+    if len(fits) < len(properties_by_name) or not properties_by_name:
         rest = "arguments"
         while rest in fits:
             rest += "_"
-        found.append(Parameter(name=rest, kind=_ANY))
-    return tuple(found)
+        parameters.append(Parameter(name=rest, kind=_ANY))
+    return tuple(parameters)
 
 
 def _parameter(name: str, schema: Any, kind: int) -> Parameter:
-    known: Mapping[str, Any] = schema if isinstance(schema, dict) else {}
-    default = None if kind == _REQUIRED else repr(known.get("default"))
+    schema_dict: Mapping[str, Any] = schema if isinstance(schema, dict) else {}
+    default = None if kind == _REQUIRED else repr(schema_dict.get("default"))
     if default is not None and len(default) > _MAX_LINE:
         default = "..."
-    return Parameter(name=name, kind=kind, annotation=_hint(known), default=default)
+    return Parameter(name=name, kind=kind, annotation=_hint(schema_dict), default=default)
 
 
 def _doc(server: str, tool: types.Tool, parameters: tuple[Parameter, ...]) -> str:

@@ -37,7 +37,7 @@ _PATH: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 #: Punctuation that ends a sentence rather than a path.
-_ENDS: Final = ".,:;!?)]}"
+_PUNCTUATION_AFTER: Final = ".,:;!?)]}"
 
 
 def without_paths(text: str) -> str:
@@ -46,13 +46,13 @@ def without_paths(text: str) -> str:
     Web addresses stay. If a path is not in quotes and its last name has spaces, the part of the
     name after the first space may stay.
     """
-    return _PATH.sub(_hidden, encodable(text[: 2 * MAX_MESSAGE]))[:MAX_MESSAGE]
+    return _PATH.sub(_replacement, encodable(text[: 2 * MAX_MESSAGE]))[:MAX_MESSAGE]
 
 
-def _hidden(found: re.Match[str]) -> str:
+def _replacement(match: re.Match[str]) -> str:
     """Return the replacement of a match: ``<path>``, or the match itself if it is no path."""
-    text = found[0]
-    path = text.rstrip(_ENDS)
-    if found["stays"] or not re.search(r"\w", path):
+    text = match[0]
+    path = text.rstrip(_PUNCTUATION_AFTER)
+    if match["stays"] or not re.search(r"\w", path):
         return text
     return f"<path>{text[len(path) :]}"

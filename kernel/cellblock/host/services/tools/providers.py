@@ -132,12 +132,12 @@ class Providers:
         own = [(tool, provider) for provider in self._own for tool in provider.tools]
         self._named = {tool.name: (tool, provider) for tool, provider in (*loaded, *own)}
 
-    def expect(self, known: Mapping[str, tuple[messages.Tool, ...]]) -> None:
+    def expect(self, tools_by_worker: Mapping[str, tuple[messages.Tool, ...]]) -> None:
         """Take over ``from_workers`` of a session under the same policy. Called before ``open``."""
         for field, worker in self._workers.items():
-            if field in known:
-                worker.expect(known[field])
-                self._sources[worker] = known[field]
+            if field in tools_by_worker:
+                worker.expect(tools_by_worker[field])
+                self._sources[worker] = tools_by_worker[field]
         self._index()
 
     def open(
@@ -155,10 +155,10 @@ class Providers:
 
         def on_tools(source: ToolSource, tools: tuple[messages.Tool, ...]) -> None:
             if twice := next((tool.name for tool in tools if self.tool(tool.name)), ""):
-                what = "the policy has a tool of this name already"
+                problem = "the policy has a tool of this name already"
                 file, key = (self._policy.name, "tools") if self._policy.tools else ("tools", "")
                 remedy = "Rename one of them."
-                fail(PolicyError(what, file=file, key=key, value=repr(twice), remedy=remedy))
+                fail(PolicyError(problem, file=file, key=key, value=repr(twice), remedy=remedy))
                 return
             self._sources[source] = tools
             self._index()
@@ -184,9 +184,9 @@ class Providers:
         if self._operations is not None:
             self._operations.open(on_installed, fail, tell)
 
-    def narrow_to(self, tooling: Tooling, gone: Collection[str]) -> None:
-        """Apply a narrower policy to calls that begin from now on; it takes ``gone`` tools away."""
-        self._gone |= frozenset(gone)
+    def narrow_to(self, tooling: Tooling, removed_names: Collection[str]) -> None:
+        """Apply a narrower policy to calls that begin from now on, without ``removed_names``."""
+        self._gone |= frozenset(removed_names)
         for source in self._sources:
             source.narrow_to(tooling.policy.tool_timeout, tooling.policy.tool_timeouts)
         if self._operations is not None and tooling.operations is not None:
@@ -312,9 +312,9 @@ class OperationsProvider:
                 on_ready(tuple(_decode(answer.value)["paths"]))
                 return
             clear = "" if answer.kind in TRANSIENT else "run `cellblock packages clear` and "
-            what = f"they can't be installed: {answer.message}"
+            problem = f"they can't be installed: {answer.message}"
             remedy = f"Mend that, then {clear}restart the kernel."
-            on_failed(self._policy.error(what, "packages", list(packages), remedy))
+            on_failed(self._policy.error(problem, "packages", list(packages), remedy))
 
         arguments = msgspec.Raw(msgspec.msgpack.encode((packages, {})))
         self.worker.begin(Call(_BEFORE_ALL, catalog.INSTALL, arguments, on_answer, tell=tell))
@@ -422,8 +422,8 @@ def _check(
 def _carried(args: list[Any], kwargs: dict[Any, Any], grants: OperationGrants) -> tuple[str, ...]:
     """Return the names of credentials at a request's first hop. Raises as ``_check`` does."""
     url = urls.parse_url(_text(args[0] if args else kwargs.get("url")))
-    sent = map(_text, kwargs.get("headers") or ())
-    return tuple(name for name, _ in keys.Keys(grants.credentials).named_at(url, sent))
+    header_names = map(_text, kwargs.get("headers") or ())
+    return tuple(name for name, _ in keys.Keys(grants.credentials).named_at(url, header_names))
 
 
 def _text(value: Any) -> str:

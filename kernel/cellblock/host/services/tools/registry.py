@@ -55,7 +55,7 @@ _RESERVED_NAMES: Final = {
     *vars(builtins), *REFUSED_BUILTINS, *RESERVED, *keyword.kwlist,
     "In", "Out", "ToolError", "display", "get_ipython", "getpass", "inputs", "ops",
 }  # fmt: skip
-_NAME_IT: Final = 'Give it one: def, or in a program tools={"name": …}.'
+_NAME_REMEDY: Final = 'Give it one: def, or in a program tools={"name": …}.'
 _MAX_DOC, _MAX_TEXT = 10_000, 300
 #: A name with the modules that it is in before it.
 _QUALIFIED: Final = re.compile(r"\b((?:[^\W\d]\w*\.)+)([^\W\d]\w*)")
@@ -88,18 +88,18 @@ def load(entries: tuple[str, ...]) -> dict[str, RegisteredTool]:
     return register((entry, *_import_entry(entry)) for entry in entries)
 
 
-def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]:
+def register(entries: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]:
     """Return tools by name. Each is given by its entry, its name and its function.
 
     Raises InvalidToolError for the first that can't be a tool.
     """
     registered: dict[str, RegisteredTool] = {}
-    for entry, name, function in named:
+    for entry, name, function in entries:
         if name in registered:
             raise InvalidToolError(entry, f"another tool is named {name}", "Rename one of them.")
         if not name.isidentifier():
             message = f"{name} is not a name that a cell can call"
-            remedy = _NAME_IT
+            remedy = _NAME_REMEDY
             raise InvalidToolError(entry, message, remedy)
         if name in _RESERVED_NAMES or name.startswith("_"):
             message = f"{name} can't be the name of a tool: it means something else in a cell"
@@ -119,25 +119,25 @@ def register(named: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]
 
 
 def register_functions(
-    given: Iterable[Callable[..., Any]] | Mapping[str, Any],
+    functions: Iterable[Callable[..., Any]] | Mapping[str, Any],
 ) -> dict[str, RegisteredTool]:
     """Return a program's functions as tools, named by themselves or by a mapping.
 
     Raises PolicyError for the first one that can't be a tool.
     """
-    if isinstance(given, Mapping):
-        pairs = [(name, function) for name, function in given.items()]
+    if isinstance(functions, Mapping):
+        pairs = [(name, function) for name, function in functions.items()]
     else:
         pairs = [
             (str(getattr(function, "__name__", type(function).__name__)), function)
-            for function in given
+            for function in functions
         ]
     try:
         return register((name, name, function) for name, function in pairs)
     except InvalidToolError as exc:
-        what = exc.message
+        problem = exc.message
         value = repr(exc.entry)
-        raise PolicyError(what, file="tools", value=value, remedy=exc.remedy) from None
+        raise PolicyError(problem, file="tools", value=value, remedy=exc.remedy) from None
 
 
 def _import_entry(entry: str) -> tuple[str, Any]:
@@ -151,8 +151,8 @@ def _import_entry(entry: str) -> tuple[str, Any]:
             f"Install what it needs for {sys.executable}; the notebook's folder is not searched."
         )
         raise InvalidToolError(entry, message, remedy) from None
-    for part in path.split("."):
-        function = getattr(function, part, None)
+    for attribute in path.split("."):
+        function = getattr(function, attribute, None)
     if function is None:
         raise InvalidToolError(entry, f"{module} has no {path}", "Write module:function.")
     return path.rpartition(".")[2], function
@@ -273,8 +273,10 @@ def with_validation(tool: Tool, function: Callable[..., Any]) -> RegisteredTool:
     unread = {each.name for each in tool.parameters if each.annotation == "Any"}
 
     def check(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        named = (*itertools.zip_longest(names[: len(args)], args), *kwargs.items())
-        if _has_more_values((value for name, value in named if name not in unread), MAX_VALUES):
+        named_values = (*itertools.zip_longest(names[: len(args)], args), *kwargs.items())
+        if _has_more_values(
+            (value for name, value in named_values if name not in unread), MAX_VALUES
+        ):
             raise ValueError(f"it is given more than {MAX_VALUES:,} values: give fewer, or a text")
         return validated(*args, **kwargs)
 
@@ -324,21 +326,21 @@ def _made_array(value: Any) -> Any:
             f"Input should be shorter texts, or fewer: in an array each takes as much as the "
             f"longest, here {size:,} bytes in all, and {MAX_ARRAY_BYTES:,} are the most"
         )
-    made = numpy.asarray(value) if isinstance(value, list) else None
-    if made is None or made.dtype.kind not in "biufcUS":
+    array = numpy.asarray(value) if isinstance(value, list) else None
+    if array is None or array.dtype.kind not in "biufcUS":
         raise ValueError("Input should be an array, or a list that is one")
-    return made
+    return array
 
 
 def _text_bytes(value: list[Any]) -> int:
     """Return the most bytes that numpy's array takes for a list with texts; 0 without texts."""
-    left = [value]
+    pending = [value]
     number = 0
     longest = 0
-    while left:
-        for item in left.pop():
+    while pending:
+        for item in pending.pop():
             if isinstance(item, list):
-                left.append(item)
+                pending.append(item)
                 continue
             number += 1
             if isinstance(item, str | bytes):
@@ -356,16 +358,16 @@ def names_table(hint: Any) -> bool:
 
 def _has_more_values(values: Iterable[Any], most: int) -> bool:
     """Return whether there are more than ``most`` values, those in lists and dicts included."""
-    left = [list(values)]
+    pending = [list(values)]
     count = 0
-    while left and count <= most:
-        items = left.pop()
+    while pending and count <= most:
+        items = pending.pop()
         count += len(items)
         for item in items:
             if isinstance(item, dict):
-                left.append(list(item.values()))
+                pending.append(list(item.values()))
             elif isinstance(item, list):
-                left.append(item)
+                pending.append(item)
     return count > most
 
 
@@ -381,16 +383,16 @@ def is_secret(hint: Any) -> bool:
 
     A value that contains a secret is secret as a whole.
     """
-    seen: list[Any] = []
-    left = [hint]
-    while left:
-        part = left.pop()
-        if any(part is known for known in seen):
+    seen_hints: list[Any] = []
+    pending = [hint]
+    while pending:
+        inner = pending.pop()
+        if any(inner is seen_hint for seen_hint in seen_hints):
             continue
-        seen.append(part)
-        if part in _TYPES or part is Secret or isinstance(part, Secret):
+        seen_hints.append(inner)
+        if inner in _TYPES or inner is Secret or isinstance(inner, Secret):
             return True
-        left += _within(part)
+        pending += _within(inner)
     return False
 
 
@@ -421,9 +423,9 @@ def _aliased(hint: Any) -> Iterable[Any]:
 
     try:
         module = sys.modules.get(getattr(hint, "__module__", ""))
-        parts = [getattr(hint, name, None) for name in _ALIASED]
-        parts += getattr(hint, "__constraints__", None) or ()
-        annotated.__annotations__ = {str(number): part for number, part in enumerate(parts)}
+        hints = [getattr(hint, name, None) for name in _ALIASED]
+        hints += getattr(hint, "__constraints__", None) or ()
+        annotated.__annotations__ = {str(number): inner for number, inner in enumerate(hints)}
         names = {} if module is None else vars(module)
         return typing.get_type_hints(annotated, names, include_extras=True).values()
     except Exception:  # a name that can't be resolved
@@ -510,7 +512,7 @@ def encode_result(value: Any, max_bytes: int) -> Answer:
 def _data(value: Any) -> Any:
     """Return plain data for a value. Raises TypeError."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     for kind, data in _KINDS:
         if isinstance(value, kind):
             return data(value)
@@ -576,17 +578,17 @@ def _tables_in(parameter: Parameter) -> list[str]:
     return [name for name in dict.fromkeys(names) if arrays.is_table_name(name)]
 
 
-def _other_table(where: str, given: str, expected: str) -> str:
+def _other_table(where: str, given_kind: str, expected: str) -> str:
     """Return a message that a value should be the ``expected`` table, and how to convert it.
 
-    ``given`` is the name of the table that it is, empty if it is something else.
+    ``given_kind`` is the name of the table that it is, empty if it is something else.
     """
     message = f"Input should be a {expected}"
-    if not given:
+    if not given_kind:
         return message
     # A value within another one has no name of its own.
-    how = arrays.conversion(where if where.isidentifier() else "df", given, expected)
-    return f"{message}, not a {given}" + (f": pass {how}" if how else "")
+    call = arrays.conversion(where if where.isidentifier() else "df", given_kind, expected)
+    return f"{message}, not a {given_kind}" + (f": pass {call}" if call else "")
 
 
 def _of_other_library(error: arrays.NotLoadedError, tool: Tool) -> str:

@@ -146,16 +146,18 @@ class ThreadStopper:
         Return False if there were none.
         """
         with self._lock:
-            due = [(call, self._threads[call]) for call in self._unraised if call in self._threads]
-            if not due:
+            threads_to_stop = [
+                (call, self._threads[call]) for call in self._unraised if call in self._threads
+            ]
+            if not threads_to_stop:
                 self._is_serving = False
                 return False
-            _Raised.threads.difference_update([thread for _, thread in due])
-            for _, thread in due:
+            _Raised.threads.difference_update([thread for _, thread in threads_to_stop])
+            for _, thread in threads_to_stop:
                 _set_async_exception(thread, _Raised)
         time.sleep(seconds)
         with self._lock:
-            for number, thread in due:
+            for number, thread in threads_to_stop:
                 if thread in _Raised.threads:
                     self._unraised.discard(number)
                 elif number in self._threads:

@@ -396,15 +396,15 @@ class WorkerProvider:
         self._changed = frozenset(tool.name for tool in self._tools - compared)
         self._pump()
 
-    def _on_lost(self, how: str) -> None:
+    def _on_lost(self, reason: str) -> None:
         """Start over after a worker has ended by itself, unless it fails to load the tools."""
         if not self._loaded:
             self._failed_starts += 1
         if self._failed_starts >= MAX_FAILED_STARTS or (not self._loaded and self._on_tools):
-            message = f"their worker ended while it imported them: {how}"
+            message = f"their worker ended while it imported them: {reason}"
             self._fail("", message, "Look at the host's stderr for what it said.")
         else:
-            self._lost(f"the tools' worker ended: {how}")
+            self._lost(f"the tools' worker ended: {reason}")
 
     def _lost(self, why: str) -> None:
         """Answer the running calls ``WorkerLost``, and run the waiting ones in a new worker."""
@@ -481,7 +481,7 @@ def main(fd: int, host: int) -> None:
     except registry.InvalidToolError as exc:
         send(LoadFailed(entry=exc.entry, message=exc.message, remedy=exc.remedy))
         return
-    send(Loaded(tools=tuple(one.tool for one in tools.values())))
+    send(Loaded(tools=tuple(registered.tool for registered in tools.values())))
     gc.freeze()
     gc.enable()
     calls = runner.CallRunner(tools, send, threads=THREADS, max_bytes=settings.max_bytes)
