@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _MOST_UNSET: Final = 1_000
 #: Seconds. File systems stamp files with a coarse clock (clock_getres(2)), which may be behind
 #: ``time.time()`` by a tick, and a tick is shorter than this.
-_TICK: Final = 0.05
+_CLOCK_TICK: Final = 0.05
 #: The kinds of failed calls that are about files.
 _FILE_KINDS: Final = frozenset({"database", "file", "process"})
 #: The most addresses in one card.
@@ -93,7 +93,7 @@ class CellRun:
         self._ended = False
         #: When the cell began, in seconds since 1970. Files that it writes are not older, though
         #: their clock may be a tick behind.
-        self._began = time.time() - _TICK
+        self._began = time.time() - _CLOCK_TICK
 
     def start(self) -> None:
         """Show the code and what is not enforced, then run the cell.

@@ -165,11 +165,11 @@ class CommTraffic:
 
     def end(self) -> None:
         """Show a card with the parts that were left out of this request's widgets."""
-        parts = [part for part in self._parts if part not in self._parts_shown]
+        unshown_parts = [part for part in self._parts if part not in self._parts_shown]
         self._parts.clear()
-        if parts and len(self._parts_shown) < MAX_SAID:
-            self._parts_shown.update(parts)
-            self._card(outcomes.cleaned_widgets(parts, policy_name=self._policy_name))
+        if unshown_parts and len(self._parts_shown) < MAX_SAID:
+            self._parts_shown.update(unshown_parts)
+            self._card(outcomes.cleaned_widgets(unshown_parts, policy_name=self._policy_name))
 
     def _publish(self, passed: Passed, parent: Parent | None) -> None:
         self._publisher.publish(

@@ -36,8 +36,8 @@ def lacking(restored: Restored) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _cells(counts: tuple[int, ...]) -> str:

@@ -45,10 +45,10 @@ PAGE = 32 << 10
 #: Bytes of a page for a language model.
 SHORT_PAGE = 5 << 10
 #: Bytes by which a page may be longer, so that it ends with a line.
-_LINE: Final = 4 << 10
+_LONGEST_LOOK_AHEAD: Final = 4 << 10
 _NO_LIMIT: Final = 1 << 60
 #: Bytes at a text's beginning in which ``page_at`` looks for a line.
-_BEGINNING: Final = 1 << 20
+_LONGEST_BEGINNING: Final = 1 << 20
 #: The upper two bits of a byte of UTF-8 that continues a character.
 _CONTINUATION: Final = 0b10
 
@@ -196,7 +196,7 @@ class OutputLog:
 
     def _write(self, text: Text) -> None:
         """Write the pending text, as far as the cell's half of the cap has room."""
-        used = sum(t.size for t in self._current.values())
+        used = sum(each.size for each in self._current.values())
         pending = "".join(text.pending).encode("utf-8", "replace")
         text.pending = []
         text.gathered = 0
@@ -221,8 +221,11 @@ class OutputLog:
 
     def _make_room(self, size: int) -> None:
         """Forget the oldest texts, but for the current cell's, until ``size`` more bytes fit."""
-        while self._texts and sum(t.size for t in self._texts) + size > self._cap:
-            oldest = next((t for t in self._texts if self._current.get(t.kind) is not t), None)
+        while self._texts and sum(each.size for each in self._texts) + size > self._cap:
+            oldest = next(
+                (each for each in self._texts if self._current.get(each.kind) is not each),
+                None,
+            )
             if oldest is None:
                 return
             self._forget(oldest)
@@ -262,7 +265,9 @@ class OutputLog:
             number = number or count
             if number > count:
                 raise IndexError(count)
-            start, end = (_boundary(fd, n * self._page, text.size) for n in (number - 1, number))
+            start, end = (
+                _boundary(fd, index * self._page, text.size) for index in (number - 1, number)
+            )
             content = os.pread(fd, end - start, start).decode("utf-8", "replace")
         return Page(text, number, count, content)
 
@@ -270,22 +275,22 @@ class OutputLog:
         """Return the page with the place that is ``lines`` lines and then ``inside`` bytes on.
 
         The place is where the text that was shown ends. Return None if that can't be told: only the
-        first ``_BEGINNING`` bytes are read, and a line with colours or redraws was shown with other
-        bytes than it has here. Raises OSError.
+        first ``_LONGEST_BEGINNING`` bytes are read, and a line with colours or redraws was shown
+        with other bytes than it has here. Raises OSError.
         """
         with closing(self._folder.read(text.name)) as fd:
-            beginning = os.pread(fd, _BEGINNING, 0)
-            at = 0
+            beginning = os.pread(fd, _LONGEST_BEGINNING, 0)
+            offset = 0
             for _ in range(lines):
-                at = beginning.find(b"\n", at) + 1
-                if not at:
+                offset = beginning.find(b"\n", offset) + 1
+                if not offset:
                     return None
-            start = at
-            at = at + inside
-            if any(char in beginning[start:at] for char in b"\b\r\x1b"):
+            start = offset
+            offset = offset + inside
+            if any(char in beginning[start:offset] for char in b"\b\r\x1b"):
                 return None
-            number = at // self._page + 1
-            number -= at < _boundary(fd, (number - 1) * self._page, text.size)
+            number = offset // self._page + 1
+            number -= offset < _boundary(fd, (number - 1) * self._page, text.size)
         with contextlib.suppress(IndexError):
             return self.page(text, number)
         return None
@@ -299,18 +304,21 @@ def _pages(fd: int, size: int, page: int) -> int:
     return count
 
 
-def _boundary(fd: int, at: int, size: int) -> int:
-    """Return where the page ends that would end at ``at``, in bytes.
+def _boundary(fd: int, offset: int, size: int) -> int:
+    """Return where the page ends that would end at ``offset``, in bytes.
 
-    That is the end of the line, if it is less than ``_LINE`` bytes on, or else between characters.
+    That is the end of the line, if it is less than ``_LONGEST_LOOK_AHEAD`` bytes on, or else
+    between characters.
     """
-    if at <= 0 or at >= size:
-        return min(max(at, 0), size)
-    ahead = os.pread(fd, min(_LINE, size - at), at)
+    if offset <= 0 or offset >= size:
+        return min(max(offset, 0), size)
+    ahead = os.pread(fd, min(_LONGEST_LOOK_AHEAD, size - offset), offset)
     line = ahead.find(b"\n")
     if line >= 0:
-        return at + line + 1
-    return at + next((i for i, byte in enumerate(ahead) if byte >> 6 != _CONTINUATION), 0)
+        return offset + line + 1
+    return offset + next(
+        (index for index, byte in enumerate(ahead) if byte >> 6 != _CONTINUATION), 0
+    )
 
 
 # --- ``%output``: its argument, and the card that it shows ---------------------------------------
@@ -325,56 +333,60 @@ _MAX_DIGITS: Final = 9
 _MAX_NAMED: Final = 10
 
 
-def _query(argument: str) -> tuple[int, str | None, int] | None:
+def _parse_argument(argument: str) -> tuple[int, str | None, int] | None:
     """Parse the argument of ``%output``: a cell, then a stream or a page or both, in any order.
 
     Return the cell's execution count, the stream or None, and the page's number (0 is the last).
     Return None if the argument is none of these.
     """
-    first, *others = argument.split()
-    cell = _number(first)
+    first, *options = argument.split()
+    cell = _page_number(first)
     kind = None
     page = None
-    for word in others:
-        if word in _KINDS and kind is None:
-            kind = word
-        elif page is None and (word == "last" or _number(word)):
-            page = 0 if word == "last" else _number(word)
+    for option in options:
+        if option in _KINDS and kind is None:
+            kind = option
+        elif page is None and (option == "last" or _page_number(option)):
+            page = 0 if option == "last" else _page_number(option)
         else:
             return None
     return None if cell is None else (cell, kind, 1 if page is None else page)
 
 
-def _number(word: str) -> int | None:
-    is_number = word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS
-    return int(word) if is_number else None
+def _page_number(text: str) -> int | None:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return int(text) if is_number else None
 
 
-def answer(kept: OutputLog, argument: str, *, of_tool: bool = False) -> Bundle:
+def answer(log: OutputLog, argument: str, *, of_tool: bool = False) -> Bundle:
     """Return the card for ``%output argument``: a page, or the list of texts without argument.
 
     With ``of_tool`` the card names other pages as arguments of MCP's tool ``output``, not as
     ``%output`` lines.
     """
-    row = _tools_row if of_tool else _row
+    row = _tools_row if of_tool else _row_of
     if not argument.strip():
-        return kept_list([row(text) for text in kept.texts()])
-    query = _query(argument)
-    return kept_note(_USAGE) if query is None else _page_card(kept, row, *query)
+        return kept_list([row(text) for text in log.texts()])
+    query = _parse_argument(argument)
+    return kept_note(_USAGE) if query is None else _page_card(log, row, *query)
 
 
 def _page_card(
-    kept: OutputLog, row_of: Callable[[Text], KeptRow], cell: int, kind: str | None, number: int
+    log: OutputLog, row_of: Callable[[Text], KeptRow], cell: int, kind: str | None, number: int
 ) -> Bundle:
     """Return the card with a page of a cell's text, or with why there is none."""
-    texts = [t for t in kept.texts() if t.cell == cell and kind in (None, t.kind)]
+    texts = [
+        kept_text
+        for kept_text in log.texts()
+        if kept_text.cell == cell and kind in (None, kept_text.kind)
+    ]
     if not texts:
-        what = f"{kind} of cell {cell}" if kind else f"cell {cell}"
-        return kept_note(f"Nothing is kept of {what}{_cells(kept)}.")
-    text = min(texts, key=lambda t: _KINDS.index(t.kind))
+        wanted_text = f"{kind} of cell {cell}" if kind else f"cell {cell}"
+        return kept_note(f"Nothing is kept of {wanted_text}{_cells_with_output(log)}.")
+    text = min(texts, key=lambda kept_text: _KINDS.index(kept_text.kind))
     row = row_of(text)
     try:
-        page = kept.page(text, number)
+        page = log.page(text, number)
     except IndexError as exc:
         return kept_note(f"There are {exc.args[0]:,} pages: {row.command}{row.page}last")
     except OSError as exc:
@@ -383,9 +395,9 @@ def _page_card(
     return kept_page(row, page.number, page.count, content)
 
 
-def _cells(kept: OutputLog) -> str:
+def _cells_with_output(log: OutputLog) -> str:
     """Return the end of a sentence, with the cells that there is output of; empty if none."""
-    cells = sorted({text.cell for text in kept.texts()})
+    cells = sorted({text.cell for text in log.texts()})
     if not cells:
         return ""
     names = ", ".join(map(str, cells[-_MAX_NAMED:]))
@@ -393,7 +405,7 @@ def _cells(kept: OutputLog) -> str:
     return f"; there is output of {'cell' if len(cells) == 1 else 'cells'} {names}"
 
 
-def _row(text: Text) -> KeptRow:
+def _row_of(text: Text) -> KeptRow:
     return KeptRow(text.cell, text.kind, text.size, command(text), " ", _missing(text))
 
 
@@ -402,27 +414,27 @@ def _tools_row(text: Text) -> KeptRow:
     return KeptRow(text.cell, text.kind, text.size, arguments, ", page=", _missing(text))
 
 
-def places(kept: OutputLog, gaps: Mapping[str, tuple[int, int]], *, of_tool: bool = False) -> str:
+def places(log: OutputLog, gaps: Mapping[str, tuple[int, int]], *, of_tool: bool = False) -> str:
     """Return how to read each text of the last cell, and how much is kept of a text that is cut.
 
     ``gaps`` says where the part begins that was not shown of a stream: lines, then bytes in the
     line. The page with that place is named.
     """
-    row = _tools_row if of_tool else _row
+    row = _tools_row if of_tool else _row_of
     return "; ".join(
-        f"{row(text).command}{_first_page(kept, text, row(text), gaps.get(text.kind))}"
+        f"{row(text).command}{_first_page(log, text, row(text), gaps.get(text.kind))}"
         f"{f' (its first {text.size:,} bytes)' * text.cut}"
-        for text in kept.kept_now()
+        for text in log.kept_now()
     )
 
 
-def _first_page(kept: OutputLog, text: Text, row: KeptRow, gap: tuple[int, int] | None) -> str:
+def _first_page(log: OutputLog, text: Text, row: KeptRow, gap: tuple[int, int] | None) -> str:
     """Return the words that name the page where the part begins that was not shown.
 
     They are empty if nothing is missing, if there is one page only, or if the page can't be found.
     """
     with contextlib.suppress(OSError):
-        page = None if gap is None else kept.page_at(text, *gap)
+        page = None if gap is None else log.page_at(text, *gap)
         if page is not None and page.count > 1:
             return f"{row.page}{page.number} of {page.count:,}, where what is missing begins"
     return ""
@@ -446,6 +458,6 @@ def remedy(text: Text | None) -> str:
         return ""
     if not text.size:
         return f". Not kept: {text.failure}" if text.failure else ""
-    part = f"Its first {text.size:,} bytes" if text.cut else "All of it"
+    kept_part = f"Its first {text.size:,} bytes" if text.cut else "All of it"
     reason = f" ({text.failure})" if text.failure else ""
-    return f". {part}{reason}: {command(text)}"
+    return f". {kept_part}{reason}: {command(text)}"

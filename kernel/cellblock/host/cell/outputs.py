@@ -46,7 +46,7 @@ _OF_COMMS: Final = frozenset({"comm_targets", "display", "widget_modules"})
 #: Cells that are remembered because their tasks and threads may still show something.
 _MAX_PARENTS: Final = 100
 #: Marks a line that is cut.
-_CUT: Final = "…"
+_ELLIPSIS: Final = "…"
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Shown).decode
 
@@ -88,7 +88,7 @@ class Outputs:
         publisher: Publisher,
         views: Views,
         brake: FlowControl,
-        kept: OutputLog,
+        log: OutputLog,
         audit: Audit,
         main: Outputs | None = None,
     ) -> None:
@@ -98,9 +98,9 @@ class Outputs:
         self._audit = audit
         self._main = main
         #: The log that ``%output`` reads.
-        self.cells_kept: OutputLog = kept if main is None else main.cells_kept
+        self.cells_kept: OutputLog = log if main is None else main.cells_kept
         self._withheld = Withheld(audit)
-        self._kept = kept
+        self._kept = log
         self._number = 0
         #: The request that came last: a cell, or a comm message.
         self._parent: Parent | None = None
@@ -131,8 +131,8 @@ class Outputs:
 
     def beside(self) -> Outputs:
         """Return the ``Outputs`` of a new subshell."""
-        kept = self._kept.nothing()
-        return Outputs(self._publisher, self._views, self._brake, kept, self._audit, self)
+        log_beside = self._kept.nothing()
+        return Outputs(self._publisher, self._views, self._brake, log_beside, self._audit, self)
 
     @property
     def comms(self) -> CommTraffic:
@@ -281,12 +281,12 @@ class Outputs:
 
         An example is the output of installing packages, which a first cell waits for.
         """
-        sent = self._sent
+        sent_before = self._sent
         self._sent = self._parent
         try:
             self.show(text)
         finally:
-            self._sent = sent
+            self._sent = sent_before
 
     def _answer(self, message: wire.Show | wire.NotThere) -> None:
         """Show what a magic asks for, or why the policy hides what a cell looked for in vain.
@@ -350,13 +350,13 @@ class Outputs:
             return
         text = gateway.clean_stream(text)
         self._kept.add(kind, text)
-        shown = quota.text(kind, text)
-        if shown and self._is_earlier(number):
-            self._publish_under(number, "stream", {"name": kind, "text": shown})
-        elif shown:
-            self._coloured = self._coloured or "\x1b" in shown
-            self.publish("stream", {"name": kind, "text": shown}, LATE if late else None)
-        if shown is not text and quota.over(kind):
+        text_shown = quota.text(kind, text)
+        if text_shown and self._is_earlier(number):
+            self._publish_under(number, "stream", {"name": kind, "text": text_shown})
+        elif text_shown:
+            self._coloured = self._coloured or "\x1b" in text_shown
+            self.publish("stream", {"name": kind, "text": text_shown}, LATE if late else None)
+        if text_shown is not text and quota.over(kind):
             self._kept.overflowed(kind)
 
     def _bundle(self, message: Shown) -> None:
@@ -376,7 +376,9 @@ class Outputs:
                 published = self._finished(message, content, name, update=update)
                 self._publish_under(number, *published)
                 return
-        size = sum(len(v) if isinstance(v, str | bytes) else 0 for v in message.data.values())
+        size = sum(
+            len(value) if isinstance(value, str | bytes) else 0 for value in message.data.values()
+        )
         # A message that is larger than the tail is only counted.
         encoded = b"" if size > quota.display_room() else _encode(message)
         quota.hold(encoded, max(size, len(encoded)), name, update=update)
@@ -410,8 +412,8 @@ class Outputs:
         # is not.
         comms = self.open_comms
         captured = comms is not None and comms.captures
-        here = not update and not captured and not self._is_earlier(number)
-        content["data"]["text/html"] = libraries.complete(frame, here=here)
+        is_complete_here = not update and not captured and not self._is_earlier(number)
+        content["data"]["text/html"] = libraries.complete(frame, here=is_complete_here)
 
     def _clean(self, message: Shown, name: str | None) -> tuple[dict[str, Any], int]:
         """Return data and metadata of a bundle, cleaned, and the bytes that they count as.
@@ -424,7 +426,9 @@ class Outputs:
         data = show(message.data) if comms is None else comms.bundle(message.data, show)
         self._withheld.of_bundle(message.data, data)
         metadata = gateway.clean_metadata(message.metadata)
-        size = sum(len(v) if isinstance(v, str) else json_size(v) for v in data.values())
+        size = sum(
+            len(value) if isinstance(value, str) else json_size(value) for value in data.values()
+        )
         size = max(size, gateway.markup_size(message.data))
         content = {"data": data, "metadata": metadata}
         return content, size + json_size(metadata) + len(name or "")
@@ -456,24 +460,28 @@ class Outputs:
                 self._mark_gap(kind, end)
             if end.text:
                 self._publish_held("stream", {"name": kind, "text": end.text})
-        ready = [message for held in quota.end_of_displays() if (message := self._ready(held))]
+        ready = [
+            message
+            for held_display in quota.end_of_displays()
+            if (message := self._ready(held_display))
+        ]
         if left_out := quota.displays_left_out():
             self.notice(self._left_out("display", left_out))
         for name, content in ready:
             self._publish_held(name, content)
 
-    def _ready(self, held: Held) -> tuple[str, dict[str, Any]] | None:
+    def _ready(self, held_display: Held) -> tuple[str, dict[str, Any]] | None:
         """Return the type and content of a display that was held; None if it does not fit.
 
         Its size is known only now that it is cleaned.
         """
-        message = _decode(held.message)
+        message = _decode(held_display.message)
         name = _id_of(message)
         content, size = self._clean(message, name)
         if not self._quota.shows_held(size):
             return None
-        self._with_library(content, 0, update=held.update)
-        return self._finished(message, content, name, update=held.update)
+        self._with_library(content, 0, update=held_display.update)
+        return self._finished(message, content, name, update=held_display.update)
 
     def _publish_held(self, kind: str, content: dict[str, Any]) -> None:
         """Publish one held message, unless front ends are behind."""
@@ -498,8 +506,8 @@ class Outputs:
         like a line that the cell printed.
         """
         start = "\x1b[0m" if self._coloured else ""
-        before = f"{_CUT}\n" if end.cut_before else ""
-        behind = _CUT if end.cut_behind else ""
+        before = f"{_ELLIPSIS}\n" if end.cut_before else ""
+        behind = _ELLIPSIS if end.cut_behind else ""
         sentence = self._left_out(kind, end.left_out)
         text = f"{start}{before}{Heading.NOTICE} {sentence}]\n{behind}"
         content = {"name": kind, "text": text}
@@ -507,12 +515,12 @@ class Outputs:
 
     # --- the host's own cards and notices -----------------------------------------------------
 
-    def notice(self, what: str) -> None:
+    def notice(self, text: str) -> None:
         """Show a line of the host's own words, as a display: front ends show stderr as an error.
 
         It appears under the request that came last, as cards do.
         """
-        bundle = {"text/plain": f"{Heading.NOTICE} {what}]"}
+        bundle = {"text/plain": f"{Heading.NOTICE} {text}]"}
         self._publish_own(bundle, NOTICE)
 
     def card(self, bundle: dict[str, Any]) -> None:

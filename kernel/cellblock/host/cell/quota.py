@@ -38,7 +38,7 @@ SHARE: Final = 8
 MOST_TAIL: Final[dict[Kind, int]] = {"stdout": 64 << 10, "stderr": 64 << 10, "display": 4 << 20}
 #: A piece of text is joined to the one before if that has fewer characters than this: many small
 #: pieces take much more memory than their bytes.
-_SHORT: Final = 1 << 10
+_SHORT_PIECE: Final = 1 << 10
 #: Ids that are remembered of displays that were left out: their next update must show them anew.
 _MAX_LOST: Final = 1_000
 
@@ -72,8 +72,8 @@ def _whole_lines(meter: _Meter, text: str) -> str:
     end = text.rfind("\n") + 1
     if (end or not meter.within_line) and 2 * _byte_size(text[end:]) < meter.head:
         return text[:end]
-    shown, _ = split_tail(text)
-    return shown
+    whole_lines, _ = split_tail(text)
+    return whole_lines
 
 
 class TextTail:
@@ -103,7 +103,7 @@ class TextTail:
             self._begins_line = whole.removesuffix(text).endswith("\n")
             size = _byte_size(text)
             self.lost = True
-        if self._pieces and len(self._pieces[-1]) < _SHORT:
+        if self._pieces and len(self._pieces[-1]) < _SHORT_PIECE:
             text = self._pieces.pop() + text
         self._pieces.append(text)
         self._size += size
@@ -182,8 +182,8 @@ class DisplayTail:
             elif name in self._lost:
                 del self._lost[name]
                 update = False
-        self._held[id(message) if name is None else name] = held = Held(message, update)
-        self._size += held.size
+        self._held[id(message) if name is None else name] = display = Held(message, update)
+        self._size += display.size
         while self._size > self._room:
             self._drop_oldest()
         return True
@@ -197,10 +197,10 @@ class DisplayTail:
                 del self._lost[next(iter(self._lost))]
 
     def _drop_oldest(self) -> None:
-        key, held = next(iter(self._held.items()))
+        key, display = next(iter(self._held.items()))
         del self._held[key]
-        self._size -= held.size
-        self.leave_out(held.size, key if isinstance(key, str) else None, update=held.update)
+        self._size -= display.size
+        self.leave_out(display.size, key if isinstance(key, str) else None, update=display.update)
 
     def clear(self) -> None:
         """Drop what is held: the cell cleared it."""
@@ -209,10 +209,10 @@ class DisplayTail:
 
     def take(self) -> list[Held]:
         """Return the held displays, oldest first, and hold them no longer."""
-        held = list(self._held.values())
+        displays = list(self._held.values())
         self._held = {}
         self._size = 0
-        return held
+        return displays
 
 
 class _Meter(Struct):
@@ -295,7 +295,7 @@ class Quota:
             return text
         self.display_comes()
         tail = self._texts.get(kind)
-        shown = ""
+        text_shown = ""
         if tail is None:
             # The head has room so far. The first text that does not fit is divided, and from then
             # on all text goes to the tail.
@@ -305,14 +305,14 @@ class Quota:
                 if text:
                     meter.within_line = not text.endswith("\n")
                 return text
-            shown = _whole_lines(meter, _first_bytes(text, meter.head - meter.used))
-            meter.used += _byte_size(shown)
-            if shown:
-                meter.within_line = not shown.endswith("\n")
-            text = text[len(shown) :]
+            text_shown = _whole_lines(meter, _first_bytes(text, meter.head - meter.used))
+            meter.used += _byte_size(text_shown)
+            if text_shown:
+                meter.within_line = not text_shown.endswith("\n")
+            text = text[len(text_shown) :]
             tail = self._texts[kind] = TextTail(meter.room())
         tail.add(text)
-        return shown
+        return text_shown
 
     def end_of_text(self, kind: Stream, clean: Callable[[str], str]) -> EndOfText:
         """Return a stream's tail, cleaned and counted as shown, and begin a new one.

@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from cellblock.wire.messages import NotThere
 
 #: The errors of a call that a lock denies.
-_DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_DENIED_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 #: The errors of a call on a path that the policy keeps from cells. The path may also seem to be
 #: missing, in use (something is mounted over it), or on another disk.
-_ABOUT_PATHS: Final = _DENIED | {errno.ENOENT, errno.EBUSY, errno.EXDEV}
+_ABOUT_PATHS: Final = _DENIED_ERRNOS | {errno.ENOENT, errno.EBUSY, errno.EXDEV}
 #: Folders that the OS kernel or the backend mounts: no root in a policy opens them.
-_SYSTEM: Final = ("/proc", "/sys")
+_SYSTEM_FOLDERS: Final = ("/proc", "/sys")
 #: The machine's own folders, for which no remedy suggests that cells may write there.
-_MACHINES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/run", "/sbin", "/usr", "/var")
+_MACHINE_FOLDERS: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/run", "/sbin", "/usr", "/var")
 #: Bytes of a thread's stack, which count in full from its start (pthread_create(3), RLIMIT_STACK).
-_STACK: Final = 8 << 20
+_STACK_BYTES: Final = 8 << 20
 #: Variables that every shell or desktop session has. A cell that reads them is not told of them.
 _SHELLS_OWN: Final = frozenset(
     ("_", "COLORTERM", "DISPLAY", "OLDPWD", "PWD", "SHELL", "SHLVL", "TERM", "WAYLAND_DISPLAY")
@@ -75,7 +75,7 @@ _LOOKS_FOR_GPUS: Final = re.compile(
 #: Symbolic links that are followed in one path, as by the OS kernel (path_resolution(7)).
 _MOST_LINKS: Final = 40
 #: The fields that decide what cells may read.
-_READING: Final = ("filesystem_read_roots", "read_deny_paths")
+_READING_FIELDS: Final = ("filesystem_read_roots", "read_deny_paths")
 #: The ways in which a cell's source names the home folder.
 _NAMES_HOME: Final = re.compile(r"~|expanduser|\bhome\(|\bHOME\b")
 
@@ -155,9 +155,9 @@ def judge_programs(addresses: Sequence[str], config: SessionConfig) -> Refusal |
     plan = config.prepare.plan
     refused = dict[str, Refusal]()
     listed = config.policy.network_access
-    known = listed if isinstance(listed, tuple) else ()
+    listed_addresses = listed if isinstance(listed, tuple) else ()
     for address in addresses if plan.locks else ():
-        if not address and known:
+        if not address and listed_addresses:
             continue
         is_own = plan.loopback and _names_loopback(address)
         number = errno.ECONNREFUSED if is_own else errno.EHOSTUNREACH
@@ -166,7 +166,9 @@ def judge_programs(addresses: Sequence[str], config: SessionConfig) -> Refusal |
     if "" in refused or not refused:
         return refused.get("")
     first = next(iter(refused.values()))
-    return dataclasses.replace(first, remedy=Remedy(list_line(first.field, (*known, *refused))))
+    return dataclasses.replace(
+        first, remedy=Remedy(list_line(first.field, (*listed_addresses, *refused)))
+    )
 
 
 def _names_loopback(address: str) -> bool:
@@ -179,12 +181,12 @@ def _names_loopback(address: str) -> bool:
 def _missing(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
     """Return the refusal behind a file or folder that a cell looked for in vain."""
     path = beyond_links(os.path.normpath(message.name), config)
-    if not os.path.isabs(path) or _is_in(path, (*_SYSTEM, *_MACHINES)):
+    if not os.path.isabs(path) or _is_in(path, (*_SYSTEM_FOLDERS, *_MACHINE_FOLDERS)):
         return None
     if message.kind == "file" and not _is_of_this_machine(path):
         return None
     refusal = _judge_path(path, config, code, seen=message.seen)
-    return _of_search(refusal) if refusal is not None and refusal.field in _READING else None
+    return _of_search(refusal) if refusal is not None and refusal.field in _READING_FIELDS else None
 
 
 def _argument(message: NotThere, config: SessionConfig, code: str) -> Refusal | None:
@@ -201,7 +203,7 @@ def _argument(message: NotThere, config: SessionConfig, code: str) -> Refusal | 
         return None
     if message.writes:
         return refusal
-    return _of_search(refusal) if refusal.field in _READING else None
+    return _of_search(refusal) if refusal.field in _READING_FIELDS else None
 
 
 def _judge_path(
@@ -264,25 +266,27 @@ def judge_gpus(code: str, config: SessionConfig) -> Refusal | None:
     """
     if config.policy.devices or not looks_for_gpus(code):
         return None
-    what = "cells have no GPU, and this machine has one"
-    return _ungranted(NVIDIA, what, config, NVIDIA)
+    reason = "cells have no GPU, and this machine has one"
+    return _ungranted(NVIDIA, reason, config, NVIDIA)
 
 
 def _device(call: FailedCall, config: SessionConfig) -> Refusal | None:
     """Return the refusal of a device that this machine has and a policy may grant; or None."""
     plan, path = config.prepare.plan, call.target
-    known = (*plan.device_files, *(each.path for each in plan.devices))
-    if call.errno not in _ABOUT_PATHS or path in known or problem(path) is not None:
+    granted_devices = (*plan.device_files, *(each.path for each in plan.devices))
+    if call.errno not in _ABOUT_PATHS or path in granted_devices or problem(path) is not None:
         return None
     entry = next((name for name in (NVIDIA, DRI) if covers(name, path)), path)
     return _ungranted(entry, "cells can use only the devices that are listed", config, path)
 
 
-def _ungranted(entry: str, what: str, config: SessionConfig, asked: str) -> Refusal | None:
+def _ungranted(entry: str, reason: str, config: SessionConfig, device_name: str) -> Refusal | None:
     """Return a refusal if the backend grants devices, and this machine has some of ``entry``."""
     if not (config.chosen.backend.grants_devices and devices.find((entry,)).devices):
         return None
-    return Refusal("devices", what, Remedy(list_line("devices", [entry]), listed=True), asked)
+    return Refusal(
+        "devices", reason, Remedy(list_line("devices", [entry]), listed=True), device_name
+    )
 
 
 def beyond_links(path: str, config: SessionConfig) -> str:
@@ -349,9 +353,9 @@ def _import(call: FailedCall, policy: Policy) -> Refusal | None:
     """
     if call.kind != "import" or policy.admission == "any":
         return None
-    what = "cells can't import modules of the folder that they run in: nobody approved the file"
+    reason = "cells can't import modules of the folder that they run in: nobody approved the file"
     instead = "install it as a package beside cellblock, or put what it does into the cell"
-    return Refusal("admission", what, Remedy(instead=instead), call.target)
+    return Refusal("admission", reason, Remedy(instead=instead), call.target)
 
 
 def _process(call: FailedCall, policy: Policy) -> Refusal | None:
@@ -360,8 +364,10 @@ def _process(call: FailedCall, policy: Policy) -> Refusal | None:
     if call.kind == "thread":
         return _thread(call, policy)
     if call.errno == errno.EAGAIN:
-        return _limit(policy, "max_processes", "cells can't have more threads and processes")
-    if call.errno not in _DENIED:
+        return _refusal_by_limit(
+            policy, "max_processes", "cells can't have more threads and processes"
+        )
+    if call.errno not in _DENIED_ERRNOS:
         return None
     if call.kind == "signal":
         return Refusal(field, "cells can signal only their own processes")
@@ -377,7 +383,7 @@ def _program(call: FailedCall, config: SessionConfig, code: str) -> Refusal | No
     refusal = _of_files(msgspec.structs.replace(call, kind="file"), config, code)
     # Only fields about reading count. A file that cells may read can still fail to start because
     # it is not a program, and that is not the policy's doing.
-    return refusal if refusal is not None and refusal.field in _READING else None
+    return refusal if refusal is not None and refusal.field in _READING_FIELDS else None
 
 
 def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
@@ -389,10 +395,12 @@ def _thread(call: FailedCall, policy: Policy) -> Refusal | None:
     """
     memory = policy.memory_max_bytes
     most = policy.max_processes
-    crowded = memory is not None and (most is None or memory < most * _STACK)
+    crowded = memory is not None and (most is None or memory < most * _STACK_BYTES)
     if call.errno == errno.ENOMEM or crowded:
-        return _limit(policy, "memory_max_bytes", "cells and their threads can't hold more memory")
-    return _limit(policy, "max_processes", "cells can't have more threads and processes")
+        return _refusal_by_limit(
+            policy, "memory_max_bytes", "cells and their threads can't hold more memory"
+        )
+    return _refusal_by_limit(policy, "max_processes", "cells can't have more threads and processes")
 
 
 def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
@@ -401,7 +409,7 @@ def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
     If the machine does not have that much memory, there is no line: it would change nothing.
     """
     limit = policy.memory_max_bytes
-    refusal = _limit(policy, "memory_max_bytes", "cells can't hold more memory")
+    refusal = _refusal_by_limit(policy, "memory_max_bytes", "cells can't hold more memory")
     if limit is None or refusal is None:
         return None
     instead = "del what is large and no longer needed: what cells have made is still there"
@@ -413,12 +421,12 @@ def _memory(call: FailedCall, policy: Policy) -> Refusal | None:
         instead = f"this machine has {size(total)} of memory: work on parts of the data"
         remedy = Remedy(instead=instead)
     elif call.size:
-        remedy = Remedy(_set("memory_max_bytes", needed), instead=instead)
-    asked = f"{size(call.size)} more" if call.size else ""
-    return dataclasses.replace(refusal, remedy=remedy, asked=asked)
+        remedy = Remedy(_policy_line("memory_max_bytes", needed), instead=instead)
+    size_asked = f"{size(call.size)} more" if call.size else ""
+    return dataclasses.replace(refusal, remedy=remedy, asked=size_asked)
 
 
-def _set(field: str, value: int) -> str:
+def _policy_line(field: str, value: int) -> str:
     """Return the policy line that sets a limit; sizes are rounded up to a whole unit."""
     if not is_size(field):
         return f"{field} = {value:_}"
@@ -426,16 +434,16 @@ def _set(field: str, value: int) -> str:
     return f'{field} = "{size_text(-(-value // unit) * unit)}"'
 
 
-def _limit(policy: Policy, field: str, what: str) -> Refusal | None:
+def _refusal_by_limit(policy: Policy, field: str, reason: str) -> Refusal | None:
     """Return the refusal by a limit, with the policy line that doubles it; None without a limit.
 
-    ``what`` begins a sentence that goes on "than" and the limit's value.
+    ``reason`` begins a sentence that goes on "than" and the limit's value.
     """
     value = getattr(policy, field)
     if value is None:
         return None
-    what = f"{what} than {value_words(field, value)}"
-    return Refusal(field, what, Remedy(_set(field, 2 * value), raises=True))
+    reason = f"{reason} than {value_words(field, value)}"
+    return Refusal(field, reason, Remedy(_policy_line(field, 2 * value), raises=True))
 
 
 #: The errors of connections within the session's own network. A connection that leads out of it
@@ -454,7 +462,7 @@ _AMONG_THEMSELVES: Final = frozenset(
 
 
 #: The errors of connections to an address that is not listed: there is no route to it.
-_KEPT_AWAY: Final = frozenset({*_DENIED, errno.ENETUNREACH, errno.EHOSTUNREACH})
+_KEPT_AWAY: Final = frozenset({*_DENIED_ERRNOS, errno.ENETUNREACH, errno.EHOSTUNREACH})
 
 
 def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
@@ -472,21 +480,21 @@ def _network(call: FailedCall, config: SessionConfig) -> Refusal | None:
         if call.errno != errno.ECONNREFUSED or not address or address in addresses:
             # The other end answered: it is one of the session's own programs, or is listed.
             return None
-        what = "cells have a network of their own, in which nobody listens at this address"
-        return Refusal(field, what, Remedy(entries), address)
+        reason = "cells have a network of their own, in which nobody listens at this address"
+        return Refusal(field, reason, Remedy(entries), address)
     own_network = plan.loopback and plan.subprocess and not plan.local_sockets
-    if own_network and call.errno in _DENIED and not address:
-        what = "cells can't make Unix sockets here: they could reach other programs by them"
+    if own_network and call.errno in _DENIED_ERRNOS and not address:
+        reason = "cells can't make Unix sockets here: they could reach other programs by them"
         instead = "listen at 127.0.0.1, which nobody else reaches"
         if "namespaces" not in plan.locks:
             instead += f"; or {bubblewrap.how_to_have(policy.backend)}"
-        return Refusal(field, what, Remedy(instead=instead))
+        return Refusal(field, reason, Remedy(instead=instead))
     if listed is True or (addresses and (address in addresses or call.errno not in _KEPT_AWAY)):
         # The policy allows the connection. The other end refused it, or nobody listens there.
         return None
-    what = "cells can reach only listed addresses, by TCP" if listed else "cells have no network"
+    reason = "cells can reach only listed addresses, by TCP" if listed else "cells have no network"
     line = f"{field} = true" if not call.target else entries if address else ""
-    return Refusal(field, what, Remedy(line), address)
+    return Refusal(field, reason, Remedy(line), address)
 
 
 def _ports(bound: tuple[int, ...], address: str) -> Refusal:
@@ -494,10 +502,10 @@ def _ports(bound: tuple[int, ...], address: str) -> Refusal:
 
     Nothing else fails with EACCES where ports are listed.
     """
-    what = "cells can listen only at the listed ports"
+    reason = "cells can listen only at the listed ports"
     port = address.rpartition(":")[2]
     line = f"ports = [{', '.join(map(str, (*bound, port)))}]" if port else 'ports = "any"'
-    return Refusal("ports", what, Remedy(line), address)
+    return Refusal("ports", reason, Remedy(line), address)
 
 
 def _address(target: str) -> str:
@@ -517,15 +525,17 @@ def _limits_of_files(call: FailedCall, config: SessionConfig) -> Refusal | None:
         case errno.EFBIG if largest is not None and largest != policy.max_file_size:
             # The plan set this limit from ``scratch_max_bytes``: no file may be larger than all
             # files together (backends/plan.py). So that is the field to raise.
-            what = f"cells can't write files larger than {value_words('max_file_size', largest)}"
-            line = Remedy(_set("scratch_max_bytes", 2 * largest))
-            return Refusal("scratch_max_bytes", what, line)
+            reason = f"cells can't write files larger than {value_words('max_file_size', largest)}"
+            line = Remedy(_policy_line("scratch_max_bytes", 2 * largest))
+            return Refusal("scratch_max_bytes", reason, line)
         case errno.EFBIG:
-            return _limit(policy, "max_file_size", "cells can't write files larger")
+            return _refusal_by_limit(policy, "max_file_size", "cells can't write files larger")
         case errno.EMFILE:
-            return _limit(policy, "max_open_files", "cells can't open more files")
+            return _refusal_by_limit(policy, "max_open_files", "cells can't open more files")
         case errno.ENOSPC if plan.bounded:
-            return _limit(policy, "scratch_max_bytes", "cells can't keep more data in files")
+            return _refusal_by_limit(
+                policy, "scratch_max_bytes", "cells can't keep more data in files"
+            )
     return None
 
 
@@ -543,26 +553,30 @@ def _home(call: FailedCall, config: SessionConfig, code: str) -> Refusal | None:
     policy = config.policy
     if call.errno == errno.ENOENT and within(path, home) and _NAMES_HOME.search(code):
         # The file in the user's home folder that the cell means.
-        meant = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
+        path_in_home = os.path.join(os.path.expanduser("~"), os.path.relpath(path, home))
         roots = (*policy.filesystem_read_roots, *policy.filesystem_staged_roots)
         instead = f"the project is {project}: put the files that cells need there"
         if not config.has_project:
             instead = _UPLOAD
-        if _is_in(meant, roots) and not _is_in(meant, denied(policy, private=config.private)):
-            instead = f"write {named(meant)}"
-        what = "~ is a folder of the cells' own"
-        asked = _named(path, config)
-        return Refusal(field, what, Remedy(instead=instead), asked)
-    if call.errno not in (*_DENIED, errno.ENOENT) or not within(path, project):
+        if _is_in(path_in_home, roots) and not _is_in(
+            path_in_home, denied(policy, private=config.private)
+        ):
+            instead = f"write {named(path_in_home)}"
+        reason = "~ is a folder of the cells' own"
+        shown_path = _shown_path(path, config)
+        return Refusal(field, reason, Remedy(instead=instead), shown_path)
+    if call.errno not in (*_DENIED_ERRNOS, errno.ENOENT) or not within(path, project):
         return None
     never = denied(policy, private=config.private)
     if _is_in(path, never) or not reads_home_files(policy, config.project):
         return None
     if _is_in(path, policy.filesystem_read_roots) and call.errno == errno.ENOENT:
         return None
-    what = "cells can read the files beside a notebook in your home folder, but nothing else there"
+    reason = (
+        "cells can read the files beside a notebook in your home folder, but nothing else there"
+    )
     instead = "put the notebook and its files in a folder of their own: mkdir ~/analysis"
-    return Refusal(field, what, Remedy(instead=instead), path)
+    return Refusal(field, reason, Remedy(instead=instead), path)
 
 
 def names_home(code: str) -> bool:
@@ -575,7 +589,7 @@ def _home_of(config: SessionConfig) -> str:
     return config.prepare.environment.get("HOME") or str(config.scratch)
 
 
-def _named(path: str, config: SessionConfig) -> str:
+def _shown_path(path: str, config: SessionConfig) -> str:
     """Return a path as a cell would write it, with ``~`` for the cells' home folder."""
     home = _home_of(config)
     return f"~{path.removeprefix(home)}" if within(path, home) else path
@@ -593,23 +607,23 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
         return _attributes(call.target, config.policy.backend) if could else None
     # Behind namespaces a file that cells may not use is missing, or mounted for reading only.
     hidden = call.errno == errno.ENOENT and (wrapped or plan.hides(path))
-    failed = hidden or call.errno in _DENIED or call.errno == errno.EXDEV
+    failed = hidden or call.errno in _DENIED_ERRNOS or call.errno == errno.EXDEV
     if not os.path.isabs(path) or not failed:
         return None
     roots = config.policy.filesystem_read_roots
     names = config.policy.read_deny_paths
     if (not hidden or plan.hides(path)) and pattern_beneath(path, roots, names):
-        what = "cells can't read files of this name: they often hold passwords"
+        reason = "cells can't read files of this name: they often hold passwords"
         line = list_line("filesystem_read_roots", [path])
         instead = "pass on single variables of the kernel's environment: env_var_access"
-        return Refusal("read_deny_paths", what, Remedy(line, listed=True, instead=instead), path)
+        return Refusal("read_deny_paths", reason, Remedy(line, listed=True, instead=instead), path)
     outside = not _is_in(path, (*plan.read_roots, *plan.writable, *plan.device_files))
     # A call that only reads never fails with EROFS, so with that error the cell tried to write.
     hides = plan.hides(path)
     writes = call.errno == errno.EROFS or (call.writes and not hides)
     if (hides or outside) and not writes:
-        what = "cells can't use files outside of its folders"
-        return Refusal("filesystem_read_roots", what, _to_read(path, config), path)
+        reason = "cells can't use files outside of its folders"
+        return Refusal("filesystem_read_roots", reason, _to_read(path, config), path)
     readable = hidden and not outside
     if readable or _is_in(path, (*plan.writable, *plan.device_files)):
         # Cells may use this path. The file does not exist, or its own mode forbids the call.
@@ -619,8 +633,8 @@ def _file(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if not remedy.line and not os.path.splitext(path)[1]:
         # No extension, so the path may itself be the folder that the cell wants to write to.
         remedy = _to_write(path, config)
-    what = "cells can write only to the folders listed for writing"
-    return Refusal("filesystem_write_roots", what, remedy, path)
+    reason = "cells can write only to the folders listed for writing"
+    return Refusal("filesystem_write_roots", reason, remedy, path)
 
 
 def _denied_path(call: FailedCall, config: SessionConfig) -> Refusal | None:
@@ -667,13 +681,13 @@ def _in_scratch(call: FailedCall, config: SessionConfig) -> Refusal | None:
     if not within(os.path.normpath(call.target), str(config.prepare.scratch)):
         return None
     if not config.has_project:
-        what = "cells begin in a folder of their own, and there is no project"
-        return Refusal("filesystem_read_roots", what, Remedy(instead=_UPLOAD))
-    what = "cells begin in a scratch folder, and can't read the files of your project"
+        reason = "cells begin in a folder of their own, and there is no project"
+        return Refusal("filesystem_read_roots", reason, Remedy(instead=_UPLOAD))
+    reason = "cells begin in a scratch folder, and can't read the files of your project"
     line = 'filesystem_read_roots = ["{project}"]'
     operations = config.policy.ops
     instead = _BY_OPERATION if operations is not None and operations.read_file is not None else ""
-    return Refusal("filesystem_read_roots", what, Remedy(line, listed=True, instead=instead))
+    return Refusal("filesystem_read_roots", reason, Remedy(line, listed=True, instead=instead))
 
 
 def _attributes(path: str, backend: str) -> Refusal:
@@ -681,10 +695,10 @@ def _attributes(path: str, backend: str) -> Refusal:
 
     ``path`` may be empty, since Python does not always name the file. ``backend`` is the policy's.
     """
-    what = "cells can't set modes, owners and times of files here without bubblewrap"
+    reason = "cells can't set modes, owners and times of files here without bubblewrap"
     have = bubblewrap.how_to_have(backend)
     instead = f"{have}. shutil.copy2 and the like go on without"
-    return Refusal("filesystem_staged_roots", what, Remedy(instead=instead), path)
+    return Refusal("filesystem_staged_roots", reason, Remedy(instead=instead), path)
 
 
 def _is_in(path: str, roots: tuple[str, ...]) -> bool:
@@ -694,7 +708,7 @@ def _is_in(path: str, roots: tuple[str, ...]) -> bool:
 def _to_read(path: str, config: SessionConfig) -> Remedy:
     """Return the policy line that lets cells read a path, or why there is none."""
     never = denied(config.policy, private=config.private)
-    if _is_in(path, (*_SYSTEM, *never)):
+    if _is_in(path, (*_SYSTEM_FOLDERS, *never)):
         return Remedy(instead="no policy opens this: it holds keys, settings or processes of yours")
     if _is_in(path, config.policy.filesystem_read_roots):
         instead = (
@@ -704,7 +718,7 @@ def _to_read(path: str, config: SessionConfig) -> Remedy:
         return Remedy(instead=instead)
     line = list_line("filesystem_read_roots", [path])
     folder = os.path.dirname(path)
-    if _is_in(path, _MACHINES):
+    if _is_in(path, _MACHINE_FOLDERS):
         return Remedy(line, listed=True)
     writing = _to_write(folder, config)
     instead = f"to write there: add.{writing.line}" if writing.line else writing.instead
@@ -721,7 +735,7 @@ def _to_write(folder: str, config: SessionConfig) -> Remedy:
     below = _below(config)
     if within(folder, str(config.scratch)):
         folder = "{scratch}"  # the next kernel's scratch folder has another name
-    if not _is_in(folder, _MACHINES):
+    if not _is_in(folder, _MACHINE_FOLDERS):
         with contextlib.suppress(PolicyError):
             check_writable((folder,), denied(policy, private=config.private), policy, field)
             return Remedy(list_line(field, [folder]), listed=True, instead=below)

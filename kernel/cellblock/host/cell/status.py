@@ -98,7 +98,7 @@ _IN_HOME: Final = (
 _MOST_DIFFS: Final = 0.5
 #: Seconds that all listings which one cell asks for may take.
 _MOST_LISTING: Final = 2.0
-_BUSY: Final = (
+_BUSY_NOTE: Final = (
     f"What was written can't be listed within {_MOST_LISTING:g} s: cells keep its folders busy. "
     "End what they have started, or try again."
 )
@@ -116,10 +116,10 @@ MAX_SAID: Final = 500
 #: Reports of things not found that a session takes from its guest.
 _MOST_LOOKED_FOR: Final = 2_000
 #: Names below ~ that one notice lists.
-_FEW: Final = 3
+_MOST_NAMES: Final = 3
 _LONGEST_NAME: Final = 100
 #: The locks that a guest needs so that more can be added to it while it runs.
-_GATE: Final = {"gate", "landlock", "seccomp"}
+_BOUNDARY_LOCKS: Final = {"gate", "landlock", "seccomp"}
 _LASTING_REMEDY: Final = "begin afresh, which costs the variables: %policy narrow --fresh …"
 
 
@@ -339,7 +339,7 @@ class Views:
     @property
     def gated(self) -> bool:
         """Whether more locks can be added to the guest that runs, by its gate."""
-        return self.report is not None and self.report.achieved.keys() >= _GATE
+        return self.report is not None and self.report.achieved.keys() >= _BOUNDARY_LOCKS
 
     def refusal_under(self, policy: Policy) -> str:
         """Return why nothing may run under this policy with the guest's locks, or an empty text."""
@@ -419,8 +419,8 @@ class Views:
         if not self._gaps_due or policy is None:
             return None
         self._gaps_due = False
-        shown = [gap for gap in self.gaps if gap.matters]
-        return policy_card.gaps(shown, policy_name=policy.name, backend=self.backend)
+        gaps_shown = [gap for gap in self.gaps if gap.matters]
+        return policy_card.gaps(gaps_shown, policy_name=policy.name, backend=self.backend)
 
     def look(self, code: str, since: float, *, reads: bool) -> Callable[[], Written] | None:
         """Return a function that looks at what a cell wrote; None if there is nothing to look for.
@@ -441,12 +441,12 @@ class Views:
         gpus = looks_for_gpus(code)
         if not (secrets or gpus or home or staged):
             return None
-        shown = frozenset(self._shown)
+        names_shown = frozenset(self._shown)
 
         def look() -> Written:
             return Written(
                 judge_secrets(code, config) if secrets else None,
-                _below_home(home, since, shown) if home else (),
+                _below_home(home, since, names_shown) if home else (),
                 staged is not None and checks_staging and staged.is_written_to(),
                 staged.commits() if staged is not None else None,
                 judge_gpus(code, config) if gpus else None,
@@ -460,8 +460,8 @@ class Views:
             return None
         self.told_of_staging = True
         below = " and below ~" if self.staged.has_home() else ""
-        what = f"What cells write to your project{below} is put aside"
-        return tables.kept_note(f"{what}: {self.how_to_keep.first}.")
+        event = f"What cells write to your project{below} is put aside"
+        return tables.kept_note(f"{event}: {self.how_to_keep.first}.")
 
     def committed(self, written: Written) -> str:
         """Return the notice under a cell that made a commit, which is staged and never kept."""
@@ -480,25 +480,25 @@ class Views:
         ``label`` names the source that has the findings, if it is not the cell's own.
         """
         more = who_allows_more(self.file, is_operators=self._is_operators)
-        shown = [
+        shown_findings = [
             replace(finding, remedy=more) if finding.remedy == ONLY_THE_POLICY else finding
             for finding in findings
         ]
         card = denial(
-            shown,
+            shown_findings,
             policy_name=self.name,
             file=self.file,
             is_operators=self._is_operators,
             source_label=label or None,
         )
-        return card, denial_failure(card, shown)
+        return card, denial_failure(card, shown_findings)
 
-    def too_long(self, has: int, cap: int, what: str) -> Shown:
+    def too_long(self, count: int, cap: int, unit: str) -> Shown:
         """Return the card and error of a cell that is too long for the source check.
 
-        It has ``has`` of ``what`` (bytes or words); at most ``cap`` are allowed.
+        It has ``count`` of ``unit`` (bytes or words); at most ``cap`` are allowed.
         """
-        detail = f"It has {has:,} {what}; at most {cap:,} are allowed."
+        detail = f"It has {count:,} {unit}; at most {cap:,} are allowed."
         remedy = "Keep data in a file, or split the cell."
         return _problem_shown("PolicyProblem", "This cell is too long", detail, "", "", "", remedy)
 
@@ -524,14 +524,16 @@ class Views:
     def refuse(self, error: PolicyError) -> None:
         """Have every cell show this error of the policy, or of the inputs, instead of running."""
         self.failed = True
-        what = "these inputs" if isinstance(error, InputError) else "this policy"
+        refused_thing = "these inputs" if isinstance(error, InputError) else "this policy"
         file = error.file
         if (config := self._config) is not None and file == config.policy.name:
             file = config.file or file
-        title = f"cellblock can't run cells with {what}"
+        title = f"cellblock can't run cells with {refused_thing}"
         remedy = f"{error.remedy} Then restart the kernel."
         self._problem = (title, error.message, file, error.key, error.value, remedy)
-        self._also = tuple(f"{other.what()} {other.remedy}" for other in error.others)
+        self._also = tuple(
+            f"{other_error.what()} {other_error.remedy}" for other_error in error.others
+        )
 
     def allow(self) -> None:
         """Take ``refuse`` back: the user has now allowed the session."""
@@ -615,11 +617,13 @@ class Views:
         self._shown.update(("~", name) for name in names)
         if not names:
             return ""
-        shown = ", ".join(f"~/{visible(name[:_LONGEST_NAME])}" for name in sorted(names)[:_FEW])
-        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+        shown_names = ", ".join(
+            f"~/{visible(name[:_LONGEST_NAME])}" for name in sorted(names)[:_MOST_NAMES]
+        )
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         return (
             "notes: ~ is the cells' own scratch folder, which is removed when the session ends: "
-            f"{shown}{more}. Write to the project what you want to keep"
+            f"{shown_names}{more}. Write to the project what you want to keep"
         )
 
     def _home_to_look_at(self, code: str) -> str:
@@ -676,56 +680,56 @@ class Views:
                     artifact.name, path, artifact.size_bytes, artifact.content_type, linked=linked
                 )
             )
-        left = [tables.Left(artifact.name, artifact.why) for artifact in exported.skipped]
-        return tables.artifacts(files, left, uncounted=exported.uncounted)
+        skipped_files = [tables.Left(artifact.name, artifact.why) for artifact in exported.skipped]
+        return tables.artifacts(files, skipped_files, uncounted=exported.uncounted)
 
     # --- what a cell asks to see --------------------------------------------------------------
 
-    def answer(self, asked: wire.Show, kept: OutputLog, quota: Quota) -> Bundle | None:
+    def answer(self, question: wire.Show, log: OutputLog, quota: Quota) -> Bundle | None:
         """Return the table or page that a cell asks for; None where its quota has no room."""
         # A page of %output is counted by its own size, once it is made.
-        if asked.what != "output" and not quota.admits(TABLE_BYTES):
+        if question.what != "output" and not quota.admits(TABLE_BYTES):
             return None
-        return ANSWERS[asked.what](self, Asked(asked.argument, kept, quota))
+        return ANSWERS[question.what](self, Asked(question.argument, log, quota))
 
-    def output_page(self, asked: Asked) -> Bundle | None:
+    def output_page(self, question: Asked) -> Bundle | None:
         """Return what ``%output`` shows, counted by its size; None if that does not fit."""
-        if asked.quota.spent(0):
+        if question.quota.spent(0):
             return None
-        page = output_log.answer(asked.kept, asked.argument)
-        return page if asked.quota.admits(json_size(page)) else None
+        page = output_log.answer(question.kept, question.argument)
+        return page if question.quota.admits(json_size(page)) else None
 
-    def usage_table(self, asked: Asked) -> Bundle:
+    def usage_table(self, question: Asked) -> Bundle:
         """Return what ``%usage`` shows."""
-        return tables.usage(list(self._usage), self._total, asked.argument, self._spent())
+        return tables.usage(list(self._usage), self._total, question.argument, self._spent())
 
     def tools_table(self, _asked: Asked) -> Bundle:
         """Return what ``%tools`` shows."""
         return tables.tools(self.tools_in_force, self._spent())
 
-    def templates_table(self, asked: Asked) -> Bundle:
+    def templates_table(self, question: Asked) -> Bundle:
         """Return what ``%template`` shows: the list of templates, or the one that is named."""
         try:
-            return tables.templates(dict(self.templates_in_force), asked.argument)
+            return tables.templates(dict(self.templates_in_force), question.argument)
         except AdmissionError as error:
             return self.unadmitted(error)[0]
 
-    def changes_table(self, asked: Asked) -> Bundle:
+    def changes_table(self, question: Asked) -> Bundle:
         """Return what ``%changes`` shows.
 
         The host waits for the listing, which cells can slow down. So all listings that one cell
         asks for may take ``_MOST_LISTING`` seconds together.
         """
-        if self._listing[0] is not asked.quota:
-            self._listing = asked.quota, 0.0
+        if self._listing[0] is not question.quota:
+            self._listing = question.quota, 0.0
         if self._listing[1] > _MOST_LISTING:
             return tables.kept_note("%changes was shown often in this cell: run it in the next.")
         if self._reading.is_under_way:
-            return tables.kept_note(_BUSY)
+            return tables.kept_note(_BUSY_NOTE)
         began = time.monotonic()
-        self._reading.begin(lambda: self._changes(asked.argument), _MOST_LISTING)
-        self._listing = asked.quota, self._listing[1] + time.monotonic() - began
-        return self._reading.take() or tables.kept_note(_BUSY)
+        self._reading.begin(lambda: self._changes(question.argument), _MOST_LISTING)
+        self._listing = question.quota, self._listing[1] + time.monotonic() - began
+        return self._reading.take() or tables.kept_note(_BUSY_NOTE)
 
     def _changes(self, argument: str) -> Bundle:
         """List staged changes, of the files named in ``argument`` or all; runs in a thread."""
@@ -787,8 +791,11 @@ class Views:
         if policy is None:
             return {"text/plain": "No policy is in force."}
         sources = (policy, operators, self.enforcement, self.gaps, self.backend)
-        made = self._policy_table
-        if made is None or any(a is not b for a, b in zip(made[0], sources, strict=True)):
+        table_made = self._policy_table
+        if table_made is None or any(
+            source_before is not source
+            for source_before, source in zip(table_made[0], sources, strict=True)
+        ):
             before = {}
             if operators is not None:
                 before = {
@@ -796,9 +803,9 @@ class Views:
                 }
             fields = policy.as_dict() | {"backend": self.backend}
             worth = tuple(self.enforcement.values())
-            made = sources, policy_card.policy_table(fields, worth, self.gaps, before)
-            self._policy_table = made
-        return dict(made[1])
+            table_made = sources, policy_card.policy_table(fields, worth, self.gaps, before)
+            self._policy_table = table_made
+        return dict(table_made[1])
 
     def ports_table(self, _asked: Asked) -> Bundle:
         """Return what ``%ports`` shows."""
@@ -944,11 +951,11 @@ def branches_card(listing: BranchListing) -> Bundle:
     return tables.branches(*listing[:3], begins=listing.begins)
 
 
-def comm_failure_card(ended: Stopped | str, policy: Policy | None) -> Bundle:
+def comm_failure_card(failure: Stopped | str, policy: Policy | None) -> Bundle:
     """Return the card for a comm message whose handler was stopped, or whose reason is given."""
-    if not isinstance(ended, str):
-        return stopped_card(ended, policy)[0]
-    return problem("A message from the page did not reach the cell", ended)
+    if not isinstance(failure, str):
+        return stopped_card(failure, policy)[0]
+    return problem("A message from the page did not reach the cell", failure)
 
 
 #: The detail for a guest that reports a breach under a policy that has none.
@@ -975,7 +982,7 @@ def stop_reason(stopped: Stopped, policy: Policy | None) -> tuple[str, str]:
             is_checked = policy is None or policy.mode == "safe"
             return ("breach", cards.operation(detail)) if is_checked else ("protocol", _NO_BREACH)
         case "crash":
-            ended = detail.removeprefix(EXITED)
-            return "crashed" if ended == detail else "exited", ended
+            cause = detail.removeprefix(EXITED)
+            return "crashed" if cause == detail else "exited", cause
         case "silent" | "undo" | "narrowed" | "fork":
             return "lost", detail

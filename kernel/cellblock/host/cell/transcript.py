@@ -39,7 +39,7 @@ Kind = Literal[
 ]
 #: Types of cellblock's own cards; no cell can send them. Tables that a cell asks for, such as
 #: ``%usage``, are the cell's.
-_OURS: Final = frozenset(
+_OWN_TYPES: Final = frozenset(
     {ARTIFACTS_JSON, DENIAL_JSON, ENFORCEMENT_JSON, OUTCOME_JSON, PROBLEM_JSON, REFUSAL_JSON}
 )
 # The metadata of published messages. Only the host sets these. A cell's own messages have no
@@ -61,7 +61,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "execute_result": ("data", "metadata", "execution_count"),
     "error": ("ename", "evalue", "traceback"),
 }
-_RICH: Final = frozenset({"display_data", "execute_result", "update_display_data"})
+_RICH_KINDS: Final = frozenset({"display_data", "execute_result", "update_display_data"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Output:
     @property
     def ours(self) -> bool:
         """Whether this is one of cellblock's own cards. Tables that cells ask for are not."""
-        return not _OURS.isdisjoint(self.content.get("data", ()))
+        return not _OWN_TYPES.isdisjoint(self.content.get("data", ()))
 
     @property
     def by_host(self) -> bool:
@@ -128,7 +128,7 @@ class Transcript:
         area = self if area is None else area
         content = output.content
         display_id = (content.get("transient") or {}).get("display_id")
-        if display_id and output.kind in _RICH:
+        if display_id and output.kind in _RICH_KINDS:
             self.updates[display_id] = {key: content[key] for key in ("data", "metadata")}
         if output.kind == "clear_output":
             area.clear(wait=bool(content.get("wait")))
@@ -140,7 +140,7 @@ class Transcript:
 
     def outputs(self) -> list[dict[str, Any]]:
         """Return the outputs in nbformat's form, each text in one piece."""
-        shown = [
+        output_dicts = [
             entry | {"text": "".join(entry["text"])}
             if isinstance(entry.get("text"), list)
             else entry
@@ -150,8 +150,8 @@ class Transcript:
         # often.
         for display_id, positions in self.displays.items():
             for position in positions:
-                shown[position] = shown[position] | self.updates[display_id]
-        return shown
+                output_dicts[position] = output_dicts[position] | self.updates[display_id]
+        return output_dicts
 
     def add(self, new: dict[str, Any]) -> None:
         """Append an output; text of the stream that came last is appended to that instead."""

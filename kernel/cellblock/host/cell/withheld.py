@@ -46,13 +46,13 @@ class Withheld:
         """Count bytes of a stream, or of displays, as left out."""
         self._bytes[kind] = self._bytes.get(kind, 0) + size
 
-    def of_bundle(self, given: Any, shown: dict[str, Any]) -> None:
+    def of_bundle(self, data: Any, data_shown: dict[str, Any]) -> None:
         """Note the mime types of a bundle of which the gateway let nothing pass.
 
-        ``given`` is the guest's bundle, ``shown`` what is left of it.
+        ``data`` is the guest's bundle, ``data_shown`` what is left of it.
         """
-        if type(given) is dict and not given.keys() <= shown.keys():
-            _note(self._types, (str(key) for key in given if key not in shown))
+        if type(data) is dict and not data.keys() <= data_shown.keys():
+            _note(self._types, (str(key) for key in data if key not in data_shown))
 
     def comm(self, name: str) -> None:
         """Note the name of a refused comm: its target, and a widget's module."""

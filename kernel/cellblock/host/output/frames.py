@@ -217,36 +217,39 @@ def _unwrapped(text: str) -> str:
 def _libraries(page: str) -> list[slice]:
     """Return where a page has large scripts. If one is overlooked, that only costs time."""
     libraries = list[slice]()
-    at = 0
-    while start := _SCRIPT.search(page, at):
-        at = page.find("</script", start.end())
-        if at < 0:
+    position = 0
+    while start := _SCRIPT.search(page, position):
+        position = page.find("</script", start.end())
+        if position < 0:
             break
-        if at - start.end() >= _LIBRARY_CHARS:
-            libraries.append(slice(start.end(), at))
+        if position - start.end() >= _LIBRARY_CHARS:
+            libraries.append(slice(start.end(), position))
     return libraries
 
 
 def _without_libraries(page: str) -> str:
     """Return a page without its large scripts."""
     own = list[str]()
-    at = 0
+    position = 0
     for library in _libraries(page):
-        own.append(page[at : library.start])
-        at = library.stop
-    own.append(page[at:])
+        own.append(page[position : library.start])
+        position = library.stop
+    own.append(page[position:])
     return "".join(own)
 
 
 def _packed(page: str) -> str:
     """Return a page as base64 of one deflate stream."""
-    parts = list[bytes]()
-    at = 0
+    chunks = list[bytes]()
+    position = 0
     for library in _libraries(page):
-        parts += [_deflated(page[at : library.start]), _library(page[library.start : library.stop])]
-        at = library.stop
-    parts += [_deflated(page[at:]), zlib.compress(b"", wbits=-15)]
-    return b64encode(b"".join(parts)).decode("ascii")
+        chunks += [
+            _deflated(page[position : library.start]),
+            _library(page[library.start : library.stop]),
+        ]
+        position = library.stop
+    chunks += [_deflated(page[position:]), zlib.compress(b"", wbits=-15)]
+    return b64encode(b"".join(chunks)).decode("ascii")
 
 
 @lru_cache(maxsize=4)
@@ -341,8 +344,10 @@ class SharedLibraries:
 
     def forget(self, *cells: str) -> None:
         """Note that the outputs of these cells are gone; without arguments, the running cell's."""
-        gone = cells or (self._cell,)
-        self._holders = {name: cell for name, cell in self._holders.items() if cell not in gone}
+        cleared_cells = cells or (self._cell,)
+        self._holders = {
+            name: cell for name, cell in self._holders.items() if cell not in cleared_cells
+        }
 
     def complete(self, frame: Frame, *, here: bool = True) -> Frame:
         """Return the frame with the library that it needs, unless another output has that.

@@ -133,8 +133,8 @@ def _check_marks(number: int, most: int) -> None:
 
 def markup_size(data: Mapping[str, Any]) -> int:
     """Return how many characters of markup a guest's bundle has, before sanitising."""
-    sent = (value for mime, value in data.items() if ALLOWED.get(mime) is Form.markup)
-    return sum(len(value) for value in sent if isinstance(value, str))
+    markup_values = (value for mime, value in data.items() if ALLOWED.get(mime) is Form.markup)
+    return sum(len(value) for value in markup_values if isinstance(value, str))
 
 
 #: The bytes that ``marks`` does not count: letters, digits, blanks, and all beyond ASCII.
@@ -215,7 +215,7 @@ def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
         plain = data.get(_PLAIN)
         if type(plain) is str and len(plain) <= _SHORT and "\r" not in plain and is_plain(plain):
             return data
-    left = MAX_DISPLAY - used
+    bytes_left = MAX_DISPLAY - used
     clean = dict[str, Any]()
     left_marks = MAX_MARKS
     dropped = refused_types(data)
@@ -224,13 +224,13 @@ def clean_bundle(data: Any, hint: str = "", used: int = 0) -> dict[str, Any]:
             if ALLOWED[mime] is Form.markup and isinstance(data[mime], str):
                 _check_marks(number := marks(data[mime]), left_marks)
                 left_marks -= number
-            clean[mime], size = _clean_value(mime, data[mime], left)
+            clean[mime], size = _clean_value(mime, data[mime], bytes_left)
         except TooLargeError:
             dropped.append(f"{mime} (too large)")
         except RefusedError as refused:
             dropped.append(f"{mime} ({refused})")
         else:
-            left -= size
+            bytes_left -= size
     programs = any(name.startswith(_PROGRAMS) for name in dropped)
     return _with_note(clean, dropped, hint if programs else "")
 
@@ -264,40 +264,40 @@ def refused_types(data: Any) -> list[str]:
     return [clean_line(key, 100) or type(key).__name__ for key in refused[:8]]
 
 
-def _clean_value(mime: str, value: Any, left: int) -> tuple[Any, int]:
+def _clean_value(mime: str, value: Any, bytes_left: int) -> tuple[Any, int]:
     """Return the cleaned value of an allowed type, and its size in bytes.
 
-    Raises ``TooLargeError`` if it has more than ``left`` bytes, ``RefusedError`` if the sanitiser
-    leaves nothing.
+    Raises ``TooLargeError`` if it has more than ``bytes_left`` bytes, ``RefusedError`` if the
+    sanitiser leaves nothing.
     """
     form = ALLOWED[mime]
     if form is Form.json:
-        cleaner = Cleaner(nodes=MAX_NODES, chars=left, depth=MAX_DEPTH)
-        return cleaner.clean(value), left - cleaner.chars
+        cleaner = Cleaner(nodes=MAX_NODES, chars=bytes_left, depth=MAX_DEPTH)
+        return cleaner.clean(value), bytes_left - cleaner.chars
     if form is Form.base64:
-        return _clean_base64(value, left)
+        return _clean_base64(value, bytes_left)
     if form is Form.text:
-        text = _clean_plain(value, max(0, left - _NOTE_BYTES))
+        text = _clean_plain(value, max(0, bytes_left - _NOTE_BYTES))
     else:
         text = clean_text(value)
         if text:
-            _size(text, left)
+            _size(text, bytes_left)
             text = sanitise(mime, text)
-    return text, _size(text, left)
+    return text, _size(text, bytes_left)
 
 
 def _clean_plain(value: Any, room: int) -> str:
     """Return a plain text, cut to ``room``; the line that says so counts as the host's own."""
     styled = isinstance(value, str) and not is_plain(value)
-    taken = cut(value, MAX_STYLED) if styled else value
-    text = clean_text(taken)
-    shown = cut(text, room if text.isascii() else room // 4)
-    if taken is value and shown is text:
+    cut_value = cut(value, MAX_STYLED) if styled else value
+    text = clean_text(cut_value)
+    text_shown = cut(text, room if text.isascii() else room // 4)
+    if cut_value is value and text_shown is text:
         return text
-    return OwnLines(shown, {shown.rstrip("\n").rpartition("\n")[2]})
+    return OwnLines(text_shown, {text_shown.rstrip("\n").rpartition("\n")[2]})
 
 
-def _clean_base64(value: Any, left: int) -> tuple[str, int]:
+def _clean_base64(value: Any, bytes_left: int) -> tuple[str, int]:
     """Return ``value``, base64 text or bytes, as canonical base64, and its size.
 
     nbconvert writes the text into an attribute unescaped, so it may have no other characters.
@@ -305,12 +305,12 @@ def _clean_base64(value: Any, left: int) -> tuple[str, int]:
     """
     if isinstance(value, str) and value.isascii() and len(value) % 4 == 0:
         # Libraries encode like this. Checking is faster than decoding and encoding again.
-        others = value.encode("ascii").translate(None, _BASE64).decode("ascii")
-        if others in ("", "=", "==") and value.endswith(others):
-            _size(value, left)
+        other_characters = value.encode("ascii").translate(None, _BASE64).decode("ascii")
+        if other_characters in ("", "=", "==") and value.endswith(other_characters):
+            _size(value, bytes_left)
             return value, len(value)
     if isinstance(value, str):
-        if len(value) > left + left // 32 + 64:  # some encoders break lines
+        if len(value) > bytes_left + bytes_left // 32 + 64:  # some encoders break lines
             raise TooLargeError
         try:
             value = binascii.a2b_base64(value)
@@ -318,16 +318,16 @@ def _clean_base64(value: Any, left: int) -> tuple[str, int]:
             value = b""
     if not isinstance(value, bytes | bytearray):
         return "", 0
-    if len(value) > left // 4 * 3:
+    if len(value) > bytes_left // 4 * 3:
         raise TooLargeError
     text = binascii.b2a_base64(value, newline=False).decode("ascii")
     return text, len(text)
 
 
-def _size(text: str, left: int) -> int:
-    """Return the bytes of a text. Raises ``TooLargeError`` if there are more than ``left``."""
+def _size(text: str, bytes_left: int) -> int:
+    """Return the bytes of a text. Raises ``TooLargeError`` beyond ``bytes_left``."""
     size = len(text) if text.isascii() else len(text.encode("utf-8"))
-    if size > left:
+    if size > bytes_left:
         raise TooLargeError
     return size
 
@@ -348,18 +348,18 @@ def text(data: Any) -> dict[str, Any]:
     if type(data) is not dict or not data:
         return {}
     clean = clean_bundle({_PLAIN: data[_PLAIN]}) if data.get(_PLAIN) is not None else {}
-    others = [key for key in data if key != _PLAIN]
-    if clean and not (others and is_name(clean[_PLAIN])):
+    other_types = [key for key in data if key != _PLAIN]
+    if clean and not (other_types and is_name(clean[_PLAIN])):
         return clean
     rich = clean_bundle({key: data[key] for key in TYPES if key in data}) if clean else {}
     rich.pop(_PLAIN, None)  # a note on what was left out
     if replacement := readable(rich):
-        read = clean_bundle({_PLAIN: replacement})[_PLAIN]
-        return {_PLAIN: OwnLines(read, own_lines({**rich, _PLAIN: read}))}
-    names = [clean_line(str(key)[:100], 100) for key in others[:8]]
+        cleaned = clean_bundle({_PLAIN: replacement})[_PLAIN]
+        return {_PLAIN: OwnLines(cleaned, own_lines({**rich, _PLAIN: cleaned}))}
+    names = [clean_line(str(key)[:100], 100) for key in other_types[:8]]
     note = f"[cellblock shows text only, and left out {', '.join(names)}]"
-    shown = " ".join(filter(None, [clean.get(_PLAIN), note]))
-    return {_PLAIN: OwnLines(shown, _own_line(note, names))}
+    text_shown = " ".join(filter(None, [clean.get(_PLAIN), note]))
+    return {_PLAIN: OwnLines(text_shown, _own_line(note, names))}
 
 
 def sanitized(data: Any) -> dict[str, Any]:
@@ -454,11 +454,15 @@ def clean_metadata(metadata: Any) -> dict[str, Any]:
     if not metadata:
         return {}
     cleaned = _object(metadata, MAX_METADATA)
-    of_types = {mime: _known(cleaned[mime]) for mime in ALLOWED if type(cleaned.get(mime)) is dict}
-    return _known(cleaned) | of_types
+    of_types = {
+        mime: _allowed_metadata(cleaned[mime])
+        for mime in ALLOWED
+        if type(cleaned.get(mime)) is dict
+    }
+    return _allowed_metadata(cleaned) | of_types
 
 
-def _known(metadata: dict[str, Any]) -> dict[str, Any]:
+def _allowed_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the allowed entries of metadata (``_METADATA``)."""
     return {
         name: value
@@ -528,7 +532,7 @@ def clean_payload(payload: Any, show: Show = clean_bundle) -> list[dict[str, Any
     """
     if not isinstance(payload, list | tuple):
         return []
-    pages = [p for p in payload if type(p) is dict and p.get("source") == "page"]
+    pages = [item for item in payload if type(item) is dict and item.get("source") == "page"]
     return [_page(page, show) for page in pages[:MAX_PAGES]]
 
 
@@ -555,8 +559,8 @@ def _expression(value: Any, show: Show) -> dict[str, Any]:
         data = show(value.get("data"))
         metadata = clean_metadata(value.get("metadata"))
         return {"status": "ok", "data": data, "metadata": metadata}
-    parts = (value.get("ename"), value.get("evalue"), value.get("traceback"))
-    return {"status": "error", **clean_error(*parts)}
+    error_fields = (value.get("ename"), value.get("evalue"), value.get("traceback"))
+    return {"status": "error", **clean_error(*error_fields)}
 
 
 def clean_matches(matches: Any) -> list[str]:

@@ -218,14 +218,14 @@ class _Writer:
 
 def _drawing_attributes(element: str, attributes: dict[str, str]) -> dict[str, str]:
     """Return the attributes of a drawing's element that may stay, by the names to write."""
-    kept = dict[str, str]()
+    kept_attributes = dict[str, str]()
     for name, value in attributes.items():
         cleaned = _attribute(element, name, value)
         if cleaned is not None:
-            kept[_PREFIXED.get(name, name)] = cleaned
+            kept_attributes[_PREFIXED.get(name, name)] = cleaned
     if element == "a":
-        kept |= {"target": "_blank", "rel": "noopener noreferrer"}
-    return kept
+        kept_attributes |= {"target": "_blank", "rel": "noopener noreferrer"}
+    return kept_attributes
 
 
 def _attribute(element: str, name: str, value: str) -> str | None:
@@ -354,7 +354,7 @@ _MAX_DRAWINGS: Final = 1_000
 #: Of the box around an output with styles: what is drawn beyond the box, such as a child that is
 #: higher than its parent, is cut off or can be scrolled to. Front ends have such a box of their
 #: own, but pages made with nbconvert's template ``basic`` have none.
-_CLIPS: Final = 'style="overflow: auto"'
+_CLIPPING_STYLE: Final = 'style="overflow: auto"'
 #: An element that can be seen, or text.
 _SHOWN: Final = re.compile(r"<(?:hr|img|input|meter|progress|svg)\b|(?:^|>)\s*+[^<\s]")
 
@@ -402,9 +402,11 @@ class _Cleaner:
         scope = markup.scope(text) if self._rules else ""
         if rules := markup.sheet("\n".join(self._rules), scope):
             # The rules match only within this element.
-            body = f'<div id="{scope}" {_CLIPS}>\n<style>\n{rules}\n</style>\n{body}\n</div>'
+            body = (
+                f'<div id="{scope}" {_CLIPPING_STYLE}>\n<style>\n{rules}\n</style>\n{body}\n</div>'
+            )
         elif self._moves:
-            body = f"<div {_CLIPS}>{body}</div>"
+            body = f"<div {_CLIPPING_STYLE}>{body}</div>"
         hosts = set(with_lines.hosts)
         if missed:
             note = f"[cellblock left out {missed}]"
@@ -449,12 +451,12 @@ class _Cleaner:
         """Return the cleaned value of an attribute, or None to drop it. Called by nh3."""
         if tag == _HOLE:
             return value if value.startswith(self._nonce) else None
-        kept = attribute(name, value)
-        if name == "style" and kept is not None:
-            self._moves = self._moves or kept != markup.declarations(value, LETTERS)
-        if kept is None and (tag, name) == ("img", "src"):
+        cleaned = attribute(name, value)
+        if name == "style" and cleaned is not None:
+            self._moves = self._moves or cleaned != markup.declarations(value, LETTERS)
+        if cleaned is None and (tag, name) == ("img", "src"):
             self._missed.add("remote image")
-        return kept
+        return cleaned
 
     def _filled(self, body: str) -> str:
         """Put the drawings back where ``_HOLE`` elements stand in the filtered HTML."""
@@ -500,10 +502,10 @@ def name_embedded(text: str) -> OwnLines:
     number = sum(map(lowered.count, ("<audio", "<embed", "<iframe", "<object", "<video")))
     if not 0 < number <= _MOST_EMBEDDED or "<script" in lowered:
         return OwnLines(text)
-    parts = []
+    pieces = []
     hosts = set[str]()
-    at = 0
-    while element := _EMBEDDED.search(text, at):
+    position = 0
+    while element := _EMBEDDED.search(text, position):
         name = element[1].lower()
         attributes = element[2]
         end = element.end()
@@ -515,27 +517,27 @@ def name_embedded(text: str) -> OwnLines:
             source = child and _SOURCE.search(child[0])
         address = unescape(next(filter(None, source.groups()), "")) if source else ""
         if not _LOADS.match(address.strip()):
-            parts.append(text[at : element.end()])
-            at = element.end()
+            pieces.append(text[position : element.end()])
+            position = element.end()
             continue
         address = address.strip()[:_LONGEST_ADDRESS]
-        shown = escape(address)
-        link = f'<a href="{shown}" target="_blank">{shown}</a>'
-        parts += [
-            text[at : element.start()],
+        escaped_address = escape(address)
+        link = f'<a href="{escaped_address}" target="_blank">{escaped_address}</a>'
+        pieces += [
+            text[position : element.start()],
             f"<p><small>{_not_embedded(name, link)}</small></p>",
         ]
         if _ONE_WORD.fullmatch(address):
             hosts.add(_not_embedded(name, address))
-        at = end
-    parts.append(text[at:])
-    return OwnLines("".join(parts), hosts)
+        position = end
+    pieces.append(text[position:])
+    return OwnLines("".join(pieces), hosts)
 
 
 def _not_embedded(name: str, address: str) -> str:
     """Return the line in place of an embedded element."""
-    what = {"audio": "sounds", "video": "films"}.get(name, "pages")
-    return f"[cellblock loads no {what} into outputs: open {address} yourself]"
+    kind = {"audio": "sounds", "video": "films"}.get(name, "pages")
+    return f"[cellblock loads no {kind} into outputs: open {address} yourself]"
 
 
 # --- HTML: a regular shape, before a tree is built ----------------------------------------------
@@ -547,7 +549,7 @@ def _not_embedded(name: str, address: str) -> str:
 # tree.
 
 #: Elements that may be open at once.
-_DEPTH: Final = 128
+_MOST_NESTED: Final = 128
 #: Formatting elements that may be open at once.
 _FORMATTING_DEPTH: Final = 8
 #: Characters of a tag's attributes, without quoted values.
@@ -607,16 +609,16 @@ def cut_opaque(text: str, replace: Callable[[str, str], str]) -> str:
     An element is opaque if its content is not HTML. ``source`` includes the tags. An element that
     is not closed extends to the end of the text, as in a browser.
     """
-    parts = []
-    at = 0
-    while opening := _OPAQUE.search(text, at):
-        parts.append(text[at : opening.start()])
+    pieces = []
+    position = 0
+    while opening := _OPAQUE.search(text, position):
+        pieces.append(text[position : opening.start()])
         name = (opening[1] or "").lower()
-        at = _end_of(name, text, opening)
+        position = _end_of(name, text, opening)
         if name:
-            parts.append(replace(name, text[opening.start() : at]))
-    parts.append(text[at:])
-    return "".join(parts)
+            pieces.append(replace(name, text[opening.start() : position]))
+    pieces.append(text[position:])
+    return "".join(pieces)
 
 
 def _end_of(name: str, text: str, start: re.Match[str]) -> int:
@@ -645,25 +647,25 @@ def regular(text: str) -> tuple[str, frozenset[str]]:
     have only text in them (``_LEAVES``).
     """
     tags = _Tags()
-    parts = []
-    at = 0
-    while at < len(text):
-        if leaves := _LEAVES.match(text, at):
-            parts.append(leaves[0])
-            at = leaves.end()
-        start = text.find("<", at)
+    pieces = []
+    position = 0
+    while position < len(text):
+        if leaves := _LEAVES.match(text, position):
+            pieces.append(leaves[0])
+            position = leaves.end()
+        start = text.find("<", position)
         if start < 0:
             break
-        parts.append(text[at:start])
+        pieces.append(text[position:start])
         if _IGNORED.match(text, start):
             end = text.find(">", start)
-            at = len(text) if end < 0 else end + 1
+            position = len(text) if end < 0 else end + 1
             continue
         tag = _TAG.match(text, start)
-        parts.append(tags.take(tag) if tag else "&lt;")
-        at = tag.end() if tag else start + 1
-    parts.append(text[at:])
-    return "".join(parts), frozenset(tags.names)
+        pieces.append(tags.take(tag) if tag else "&lt;")
+        position = tag.end() if tag else start + 1
+    pieces.append(text[position:])
+    return "".join(pieces), frozenset(tags.names)
 
 
 def split_texts(text: str) -> str:
@@ -705,16 +707,18 @@ class _Tags:
             return ""
         if name in _VOID:
             return tag[0]
-        ended = []
+        end_tags = []
         closes = _CLOSES.get(name, ())
         while self._open and self._open[-1] in closes:
-            ended.append(self._pop())
-        return "".join([*ended, tag[0] if self._push(name) else ""])
+            end_tags.append(self._pop())
+        return "".join([*end_tags, tag[0] if self._push(name) else ""])
 
     def _push(self, name: str) -> bool:
         """Open an element; return False if it would be nested too deep."""
         formatting = name in _FORMATTING
-        if len(self._open) >= _DEPTH or (formatting and self._formatting >= _FORMATTING_DEPTH):
+        if len(self._open) >= _MOST_NESTED or (
+            formatting and self._formatting >= _FORMATTING_DEPTH
+        ):
             return False
         self._open.append(name)
         self._formatting += formatting
@@ -890,7 +894,7 @@ def _opening(match: re.Match[str]) -> str:
 
 def _attributes(tag: str, source: str) -> str:
     """Return the attributes of a tag in Markdown that may stay, in one spelling."""
-    kept = []
+    kept_attributes = []
     allowed = ATTRIBUTES["*"] | ATTRIBUTES.get(tag, frozenset())
     for pair in _PAIR.finditer(source):
         name = pair[1].lower()
@@ -898,8 +902,8 @@ def _attributes(tag: str, source: str) -> str:
         if name in allowed:
             value = _markdown_attribute(name, unescape(pair[2] or pair[3] or ""))
         if value is not None and _INERT.fullmatch(value):
-            kept.append(f' {name}="{escape(value)}"')
-    return "".join(kept)
+            kept_attributes.append(f' {name}="{escape(value)}"')
+    return "".join(kept_attributes)
 
 
 def _markdown_attribute(name: str, value: str) -> str | None:
@@ -925,17 +929,19 @@ class _Brackets:
         """Return a bracket, broken unless it begins a harmless link for every parser."""
         bracket = match[0]
         text = match.string
-        at = match.end()
+        position = match.end()
         if len(bracket) > 1:
             return bracket
-        leads_away = bracket == "]" and _HARMLESS.match(text, at)
-        settled = leads_away and (not self._formula_follows(at) or _LINK.match(text, at))
+        leads_away = bracket == "]" and _HARMLESS.match(text, position)
+        settled = leads_away and (
+            not self._formula_follows(position) or _LINK.match(text, position)
+        )
         return bracket if settled else bracket + JOINER
 
-    def _formula_follows(self, at: int) -> bool:
-        """Return whether a formula could begin between ``at`` and the end of its paragraph."""
-        mark = bisect_left(self._marks, at)
+    def _formula_follows(self, position: int) -> bool:
+        """Return whether a formula could begin from ``position`` on, in its paragraph."""
+        mark = bisect_left(self._marks, position)
         if mark == len(self._marks):
             return False
-        end = bisect_left(self._ends, at)
+        end = bisect_left(self._ends, position)
         return end == len(self._ends) or self._marks[mark] < self._ends[end]

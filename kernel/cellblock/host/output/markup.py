@@ -213,7 +213,7 @@ def declarations(text: str, properties: frozenset[str] = PROPERTIES) -> str:
 
 
 def _declarations(text: str, properties: frozenset[str]) -> str:
-    kept = []
+    kept_declarations = []
     for declaration in text.split(";"):
         name, _, value = declaration.partition(":")
         name = name.strip().lower()
@@ -221,8 +221,8 @@ def _declarations(text: str, properties: frozenset[str]) -> str:
         if name in properties or _CUSTOM.fullmatch(name):
             cleaned = clean_value(value, drawing=properties is DRAWING)
         if cleaned:
-            kept.append(f"{name}: {cleaned}")
-    return "; ".join(kept)
+            kept_declarations.append(f"{name}: {cleaned}")
+    return "; ".join(kept_declarations)
 
 
 _cached = lru_cache(maxsize=256)(_declarations)
@@ -270,26 +270,26 @@ def sheet(text: str, scope: str, properties: frozenset[str] = PROPERTIES) -> str
 
 def _rules(text: str) -> Iterator[tuple[str, str]]:
     """Yield the selectors and the declarations of each rule at the top level, without at-rules."""
-    at = 0
-    while mark := _MARK.search(text, at):
-        prelude = text[at : mark.start()]
-        at = mark.end()
+    position = 0
+    while mark := _MARK.search(text, position):
+        prelude = text[position : mark.start()]
+        position = mark.end()
         if mark[0] == "{":
-            start = at
+            start = position
             depth = 1
-            while depth and (brace := _BRACE.search(text, at)):
-                at = brace.end()
+            while depth and (brace := _BRACE.search(text, position)):
+                position = brace.end()
                 depth += 1 if brace[0] == "{" else -1
             if depth:
-                at = len(text) + 1  # the block is not closed, so it has all that follows
+                position = len(text) + 1  # the block is not closed, so it has all that follows
             if not prelude.lstrip().startswith("@"):
-                yield prelude, text[start : at - 1]
+                yield prelude, text[start : position - 1]
 
 
 def _selectors(prelude: str, scope: str) -> Iterator[str]:
     """Yield the selectors of a rule that are in the grammar, confined to ``#scope``."""
-    for part in prelude.split(","):
-        selector = part.strip()
+    for selector_text in prelude.split(","):
+        selector = selector_text.strip()
         if len(selector) <= _SELECTOR_CHARS and _SELECTOR.fullmatch(selector):
             renamed = _NAMED.sub(_renamed, selector)
             if "\\" not in renamed:

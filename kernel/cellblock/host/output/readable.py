@@ -86,7 +86,7 @@ def text_of(html: str) -> str:
 
     # nh3 keeps text and the tags that lines and cells are told by.
 
-    kept = nh3.clean(
+    cleaned = nh3.clean(
         html[:_MOST],
         tags={*_CELLS, *_LINES},
         clean_content_tags=set(_UNREAD),
@@ -94,11 +94,11 @@ def text_of(html: str) -> str:
     )
     # The result is well formed, and has "<" only in those tags, so patterns can take it apart.
     lines = list[str]()
-    for part in _PRE.split(kept):
-        if part.startswith("<pre>"):
-            lines += part.removeprefix("<pre>").removesuffix("</pre>").split("\n")
+    for piece in _PRE.split(cleaned):
+        if piece.startswith("<pre>"):
+            lines += piece.removeprefix("<pre>").removesuffix("</pre>").split("\n")
             continue
-        flat = _CELL.sub("", _AROUND_CELL.sub("\t", _BLANKS.sub(" ", part)))
+        flat = _CELL.sub("", _AROUND_CELL.sub("\t", _BLANKS.sub(" ", piece)))
         texts = (line.strip(" ").removesuffix("\t") for line in _LINE.split(flat))
         lines += [line for line in texts if line.strip()]
     return unescape(_LINE.sub("", "\n".join(lines))).strip("\n")

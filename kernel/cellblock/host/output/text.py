@@ -120,8 +120,8 @@ def clean_line(text: Any, limit: int) -> str:
     """
     if isinstance(text, str | bytes | bytearray):
         text = text[: 16 * limit]
-    shown = _NOT_SHOWN.sub("", clean_controls(text)[: 4 * limit])
-    line = " ".join(shown.splitlines())
+    visible_text = _NOT_SHOWN.sub("", clean_controls(text)[: 4 * limit])
+    line = " ".join(visible_text.splitlines())
     return "".join(char if char.isprintable() else " " for char in line[:limit])
 
 
@@ -150,10 +150,10 @@ def cut(text: str, limit: int, beyond: int = 0) -> str:
 
     ``beyond`` more characters were cut from the text before.
     """
-    left = max(0, len(text) - limit) + beyond
-    if not left:
+    characters_left = max(0, len(text) - limit) + beyond
+    if not characters_left:
         return text
-    return f"{text[:limit]}\n[cellblock: {left:,} more characters left out]\n"
+    return f"{text[:limit]}\n[cellblock: {characters_left:,} more characters left out]\n"
 
 
 def clean_and_cut(text: Any, limit: int) -> str:

@@ -44,7 +44,7 @@ class Scope:
 # --- numbers, texts and words -----------------------------------------------------------------
 
 #: Items of a list.
-_MOST: Final = 100_000
+_MOST_ITEMS: Final = 100_000
 _WORD: Final = re.compile(r"[A-Za-z0-9_-]{0,40}")
 #: d3-format's grammar, without fills that could be markup, and with widths that fit on a line.
 _NUMBER_FORMAT: Final = re.compile(
@@ -60,7 +60,7 @@ _ICON: Final = re.compile(rf"(?:{_GLYPH}(?: {_GLYPH}){{0,3}})?", re.ASCII)
 #: Icons of one of several buttons. Their view puts ``fa-`` before the first word only.
 _CLASS_ICON: Final = re.compile(rf"(?:{_GLYPH}(?: (?=fa-){_GLYPH}){{0,3}})?", re.ASCII)
 #: The keys of an uploaded file.
-_FILE: Final = ("name", "type", "size", "last_modified", "content")
+_FILE_KEYS: Final = ("name", "type", "size", "last_modified", "content")
 
 
 def flag(value: Any, _: Scope) -> bool | None:
@@ -94,8 +94,8 @@ def text(value: Any, _: Scope) -> str | None:
 
 
 def _items(value: Any) -> Any:
-    """Return a list of at most ``_MOST`` items. Raises ``RefusedError`` for any other value."""
-    if type(value) is not list or len(value) > _MOST:
+    """Return a list of at most ``_MOST_ITEMS`` items. Raises ``RefusedError`` for other values."""
+    if type(value) is not list or len(value) > _MOST_ITEMS:
         raise RefusedError("not a list")
     return value
 
@@ -112,13 +112,13 @@ def _list_of(kind: Kind) -> Kind:
 texts = _list_of(text)
 
 
-def _matching(pattern: re.Pattern[str], what: str) -> Kind:
-    """Return the kind of texts that match a pattern; ``what`` names them in a refusal."""
+def _matching(pattern: re.Pattern[str], noun: str) -> Kind:
+    """Return the kind of texts that match a pattern; ``noun`` names them in a refusal."""
 
     def kind(value: Any, _: Scope) -> str | None:
         if value is None or (type(value) is str and pattern.fullmatch(value)):
             return value
-        raise RefusedError(f"not {what}")
+        raise RefusedError(f"not {noun}")
 
     return kind
 
@@ -136,8 +136,8 @@ media_format = _matching(_MEDIA_FORMAT, "a format")
 def moment(value: Any, scope: Scope) -> Any:
     """Return a date, a time or both, as the front end's pickers write them."""
     if type(value) is dict:
-        parts = [key for key in value if type(key) is str and _WORD.fullmatch(key)]
-        return {key: number(value[key], scope) for key in parts[:10]}
+        part_names = [key for key in value if type(key) is str and _WORD.fullmatch(key)]
+        return {key: number(value[key], scope) for key in part_names[:10]}
     if type(value) is str and (_MOMENT.fullmatch(value) or value == "any"):
         return value
     return number(value, scope)
@@ -146,11 +146,13 @@ def moment(value: Any, scope: Scope) -> Any:
 def files(value: Any, _: Scope) -> list[dict[str, Any]]:
     """Return the uploaded files that a cell still has; the front end shows how many there are."""
     rows = [row for row in _items(value) if type(row) is dict]
-    kept = [{key: row[key] for key in _FILE if key in row} for row in rows]
+    rows_kept = [{key: row[key] for key in _FILE_KEYS if key in row} for row in rows]
     if all(
-        isinstance(part, bytes | str | int | float | None) for row in kept for part in row.values()
+        isinstance(part, bytes | str | int | float | None)
+        for row in rows_kept
+        for part in row.values()
     ):
-        return kept
+        return rows_kept
     raise RefusedError("not a file")
 
 
@@ -161,7 +163,7 @@ def files(value: Any, _: Scope) -> list[dict[str, Any]]:
 # listed, no escape) and moves no box over others: no negative length, no offset.
 
 #: Characters of one value.
-_LONGEST: Final = 500
+_LONGEST_CSS: Final = 500
 #: Functions that values may call.
 _FUNCTIONS: Final = words(
     "calc clamp fit-content max min minmax repeat",
@@ -187,8 +189,8 @@ def css(value: Any, _: Scope) -> str | None:
     """Return the value of a property, or None."""
     if value is None:
         return None
-    if isinstance(value, str) and len(value) > _LONGEST:
-        raise RefusedError(f"more than {_LONGEST} characters")
+    if isinstance(value, str) and len(value) > _LONGEST_CSS:
+        raise RefusedError(f"more than {_LONGEST_CSS} characters")
     if not isinstance(value, str) or not _CHARACTERS.fullmatch(value):
         raise RefusedError("not a plain CSS value")
     for call in _CALL.finditer(value):
@@ -199,7 +201,7 @@ def css(value: Any, _: Scope) -> str | None:
 
 def areas(value: Any, scope: Scope) -> str | None:
     """Return the areas of a grid, row by row; longer than other values, as a grid may be large."""
-    if isinstance(value, str) and len(value) > _LONGEST and _AREAS.fullmatch(value):
+    if isinstance(value, str) and len(value) > _LONGEST_CSS and _AREAS.fullmatch(value):
         if len(value) > _MOST_AREAS:
             raise RefusedError(f"more than {_MOST_AREAS:,} characters")
         return value
@@ -208,10 +210,10 @@ def areas(value: Any, scope: Scope) -> str | None:
 
 def size(value: Any, scope: Scope) -> str | None:
     """Return a length, border, track list or colour, unless it has a negative number."""
-    shown = css(value, scope)
-    if shown is not None and markup.is_negative(shown) and "(" not in shown:
+    length = css(value, scope)
+    if length is not None and markup.is_negative(length) and "(" not in length:
         raise RefusedError("negative")
-    return shown
+    return length
 
 
 def margin(value: Any, scope: Scope) -> str | None:
@@ -219,26 +221,26 @@ def margin(value: Any, scope: Scope) -> str | None:
 
     Computed margins (``calc``) are refused, since their result could be negative.
     """
-    shown = size(value, scope)
-    if shown is not None and "(" in shown:
+    length = size(value, scope)
+    if length is not None and "(" in length:
         raise RefusedError("computed margins are not allowed")
-    return shown
+    return length
 
 
 def offset(value: Any, scope: Scope) -> str | None:
     """Return an offset (top, left and others) if it is 0 or automatic, so that it moves nothing."""
-    shown = css(value, scope)
-    if shown is not None and not _NO_OFFSET.fullmatch(shown.strip().lower()):
+    length = css(value, scope)
+    if length is not None and not _NO_OFFSET.fullmatch(length.strip().lower()):
         raise RefusedError("moves the widget over its neighbours")
-    return shown
+    return length
 
 
 def color(value: Any, scope: Scope) -> str | None:
     """Return a colour."""
-    shown = css(value, scope)
-    if shown is not None and not _COLOR.fullmatch(shown):
+    cleaned = css(value, scope)
+    if cleaned is not None and not _COLOR.fullmatch(cleaned):
         raise RefusedError("not a colour")
-    return shown
+    return cleaned
 
 
 colors = _list_of(color)
@@ -246,8 +248,8 @@ colors = _list_of(color)
 
 def classes(value: Any, _: Scope) -> list[str]:
     """Return the class names for which the front end has no style of its own."""
-    kept = [name for name in _items(value) if type(name) is str and _CLASS.fullmatch(name)]
-    return [name for name in kept if name in _OWN_CLASSES or markup.is_own_class(name)]
+    names = [name for name in _items(value) if type(name) is str and _CLASS.fullmatch(name)]
+    return [name for name in names if name in _OWN_CLASSES or markup.is_own_class(name)]
 
 
 # --- markup, media and outputs ----------------------------------------------------------------
@@ -255,21 +257,21 @@ def classes(value: Any, _: Scope) -> list[str]:
 
 def html(value: Any, scope: Scope) -> str | None:
     """Return sanitised HTML; if all of it is refused, a note instead."""
-    shown = text(value, scope)
-    if not shown:
-        return shown
+    cleaned = text(value, scope)
+    if not cleaned:
+        return cleaned
     try:
-        return gateway.sanitise("text/html", shown)
+        return gateway.sanitise("text/html", cleaned)
     except RefusedError as refused:
         return f"<small>[cellblock left out {refused}]</small>"
 
 
 def formula(value: Any, scope: Scope) -> str | None:
     """Return text that the front end searches for formulas; if it has too much markup, a note."""
-    shown = text(value, scope)
-    if shown and gateway.marks(shown) > gateway.MAX_MARKS:
+    cleaned = text(value, scope)
+    if cleaned and gateway.marks(cleaned) > gateway.MAX_MARKS:
         return "[cellblock left out too much markup]"
-    return tex.clean_formulas(shown) if shown else shown
+    return tex.clean_formulas(cleaned) if cleaned else cleaned
 
 
 def label(value: Any, scope: Scope) -> str | None:
@@ -296,8 +298,10 @@ def outputs(value: Any, scope: Scope) -> list[dict[str, Any]]:
     """Return the outputs that an Output widget shows, cleaned as outputs of a cell; the last."""
     if type(value) is not list:
         raise RefusedError("not a list")
-    shown = (_output(item, scope) for item in value[-_MOST_OUTPUTS:] if type(item) is dict)
-    return list(filter(None, shown))
+    cleaned_outputs = (
+        _output(item, scope) for item in value[-_MOST_OUTPUTS:] if type(item) is dict
+    )
+    return list(filter(None, cleaned_outputs))
 
 
 def _output(item: dict[Any, Any], scope: Scope) -> dict[str, Any]:
@@ -310,8 +314,8 @@ def _output(item: dict[Any, Any], scope: Scope) -> dict[str, Any]:
             text = "".join(line for line in text if type(line) is str)
         return {"output_type": kind, "name": name, "text": gateway.clean_stream(text)}
     if kind == "error":
-        parts = (item.get("ename"), item.get("evalue"), item.get("traceback"))
-        return {"output_type": kind, **gateway.clean_error(*parts)}
+        error_fields = (item.get("ename"), item.get("evalue"), item.get("traceback"))
+        return {"output_type": kind, **gateway.clean_error(*error_fields)}
     if kind not in {"display_data", "execute_result"}:
         return {}
     bundle: dict[str, Any] = {
@@ -338,7 +342,7 @@ def capture(value: Any, scope: Scope) -> str:
     return scope.parent if value else ""
 
 
-def _target(value: Any) -> str:
+def _referenced_name(value: Any) -> str:
     """Return the id that a reference names; empty if the value is no reference."""
     is_reference = type(value) is str and value.startswith(REFERENCE)
     return value.removeprefix(REFERENCE) if is_reference else ""
@@ -346,11 +350,11 @@ def _target(value: Any) -> str:
 
 def _refers(value: Any, scope: Scope, suffix: str = "") -> bool:
     """Return whether a value refers to an open widget whose model's name has this suffix."""
-    model = scope.model_of(_target(value))
+    model = scope.model_of(_referenced_name(value))
     return model is not None and model.name.endswith(suffix)
 
 
-def _one(suffix: str) -> Kind:
+def _reference_to(suffix: str) -> Kind:
     """Return the kind of references to one widget, by the suffix of its model's name."""
 
     def reference(value: Any, scope: Scope) -> str | None:
@@ -361,7 +365,7 @@ def _one(suffix: str) -> Kind:
     return reference
 
 
-def _several(suffix: str = "") -> Kind:
+def _references_to(suffix: str = "") -> Kind:
     """Return the kind of lists of references. Those to no open widget are dropped.
 
     Such a widget was refused when it was opened, and its user was told then.
@@ -373,12 +377,12 @@ def _several(suffix: str = "") -> Kind:
     return references
 
 
-layout = _one("LayoutModel")
-style = _one("StyleModel")
-children = _several()
+layout = _reference_to("LayoutModel")
+style = _reference_to("StyleModel")
+children = _references_to()
 #: The buttons and axes of a game controller, whose view writes to them without a cell.
-buttons = _several("ControllerButtonModel")
-axes = _several("ControllerAxisModel")
+buttons = _references_to("ControllerButtonModel")
+axes = _references_to("ControllerAxisModel")
 
 
 def link_end(value: Any, scope: Scope) -> tuple[str, str]:
@@ -386,7 +390,7 @@ def link_end(value: Any, scope: Scope) -> tuple[str, str]:
     match value:
         case [reference, key] if type(value) is list:
             if type(key) is str and _refers(reference, scope):
-                return _target(reference), key
+                return _referenced_name(reference), key
             raise RefusedError("refers to no such widget")
     raise RefusedError("not a widget and a key")
 

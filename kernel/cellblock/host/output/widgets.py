@@ -42,7 +42,7 @@ MOST_LINKED: Final = 100_000
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _VERSION_OF_PACKAGE: Final = re.compile(r"[\w.^~*+-]{1,40}")
 _PROTOCOL: Final = {"version": "2.1.0"}
-_FOCUS: Final = ({"do": "focus"}, {"do": "blur"})
+_FOCUS_MESSAGES: Final = ({"do": "focus"}, {"do": "blur"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Comms:
         if target not in (WIDGET, CONTROL):
             if target not in self._targets:
                 return Refused(target)
-            return _unjudged("comm_open", Comm(name, target), data, message)
+            return _passed_unchecked("comm_open", Comm(name, target), data, message)
         if target == CONTROL:
             return Refused(target)  # only front ends open this one
         state = data.get("state")
@@ -248,7 +248,7 @@ class Comms:
             return Refused(WIDGET, module, model)
         if known_model is None:
             comm = Comm(name, WIDGET, Model(module, model, module, None, {}))
-            passed = _unjudged("comm_open", comm, data, message)
+            passed = _passed_unchecked("comm_open", comm, data, message)
         else:
             comm = Comm(name, WIDGET, known_model)
             state = {**state, "_model_name": model}
@@ -266,7 +266,7 @@ class Comms:
             is_answer = method == "update_states"
             return self._all_states(comm, data, message.buffers, parent) if is_answer else None
         if comm.model is None or not comm.model.keys:
-            return _unjudged("comm_msg", comm, data, message)
+            return _passed_unchecked("comm_msg", comm, data, message)
         if method == "custom":
             return self._focus(comm, data.get("content"), parent)
         if method not in {"update", "echo_update"} or type(state) is not dict:
@@ -284,7 +284,7 @@ class Comms:
 
         More often is refused, since a widget with the focus receives what the user types.
         """
-        if content not in _FOCUS or self._focused == parent:
+        if content not in _FOCUS_MESSAGES or self._focused == parent:
             return None
         self._focused = parent
         return Passed("comm_msg", comm, {"method": "custom", "content": dict(content)})
@@ -300,7 +300,7 @@ class Comms:
             match path:
                 case [str(name), "state", *rest]:
                     paths.setdefault(name, []).append((rest, buffer))
-        shown = dict[str, Any]()
+        states_by_name = dict[str, Any]()
         shown_paths = list[list[Any]]()
         for name, row in states.items() if type(states) is dict else ():
             widget = self._open.get(name) if type(name) is str else None
@@ -313,7 +313,7 @@ class Comms:
             )
             version = row.get("model_module_version")
             is_version = isinstance(version, str) and _VERSION_OF_PACKAGE.fullmatch(version)
-            shown[name] = {
+            states_by_name[name] = {
                 "model_name": widget.model.name,
                 "model_module": widget.model.module,
                 "model_module_version": VERSIONS.get(
@@ -324,7 +324,11 @@ class Comms:
             shown_paths += [[name, "state", *path] for path in update.paths]
             passed.buffers += update.buffers
             passed.memories.append((widget, update.memory))
-        passed.data = {"method": "update_states", "states": shown, "buffer_paths": shown_paths}
+        passed.data = {
+            "method": "update_states",
+            "states": states_by_name,
+            "buffer_paths": shown_paths,
+        }
         return passed
 
     def _state_of(
@@ -383,7 +387,9 @@ def _pairs(paths: Any, buffers: list[bytes]) -> list[tuple[Any, bytes]]:
     return list(zip(paths if type(paths) is list else [], buffers, strict=False))
 
 
-def _unjudged(kind: str, comm: Comm, data: dict[Any, Any], message: messages.CommOut) -> Passed:
+def _passed_unchecked(
+    kind: str, comm: Comm, data: dict[Any, Any], message: messages.CommOut
+) -> Passed:
     """Return a message for a module or target that the operator added: bounded, but not judged."""
     cleaned = gateway.clean_comm(data)
     buffers = message.buffers
@@ -395,22 +401,22 @@ def _unjudged(kind: str, comm: Comm, data: dict[Any, Any], message: messages.Com
 
 def _plain_paths(paths: Any, buffers: list[bytes]) -> tuple[list[Any], list[bytes]]:
     """Return the paths, and their buffers, that lead through objects' own keys and lists only."""
-    kept = [
+    plain_pairs = [
         (path, buffer)
         for path, buffer in _pairs(paths, buffers)
         if type(path) is list and 0 < len(path) <= _LONGEST_PATH and all(map(_is_step, path))
     ]
-    return [path for path, _ in kept], [buffer for _, buffer in kept]
+    return [path for path, _ in plain_pairs], [buffer for _, buffer in plain_pairs]
 
 
-def _is_step(part: Any) -> bool:
+def _is_step(step: Any) -> bool:
     """Return whether a path may have this part: a list index, or a key that is not special.
 
     Through ``__proto__`` and the like a path would leave an object for its class.
     """
-    if type(part) is int:
-        return part >= 0
-    return type(part) is str and part not in {"__proto__", "constructor", "prototype"}
+    if type(step) is int:
+        return step >= 0
+    return type(step) is str and step not in {"__proto__", "constructor", "prototype"}
 
 
 def _with_buffers(state: dict[Any, Any], paths: Any, buffers: list[bytes]) -> dict[Any, Any]:

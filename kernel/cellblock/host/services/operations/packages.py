@@ -366,9 +366,7 @@ def _install_error(status: int, output: str, log: str) -> OperationError:
 def _last_error(output: str) -> str:
     """Return the last error in an installer's output, with the line after it, without paths."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [number for number, line in enumerate(lines) if line.lower().startswith("error")] or [
-        0
-    ]
+    errors = [n for n, line in enumerate(lines) if line.lower().startswith("error")] or [0]
     error = " ".join(lines[errors[-1] : errors[-1] + 2]) or "it failed without a word"
     return without_paths(error.removeprefix("ERROR: ").removeprefix("error: "))[:_MAX_MESSAGE]
 
