@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 # Kernels' folders lie side by side. Each holds a lock (flock(2)) for as long as its kernel lives,
 # so that a later kernel tells those of the dead, and removes them.
 
-_LOCK: Final = "lock"
-_OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCK_NAME: Final = "lock"
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Seconds to wait while another kernel removes what dead ones left.
 _PATIENCE: Final = 0.1
 
@@ -46,27 +46,27 @@ class OwnFolder:
 
     def create(self, name: str) -> int:
         """Return a descriptor of a new file, the user's alone. Raises OSError."""
-        return os.open(name, NEW, 0o600, dir_fd=self._made())
+        return os.open(name, NEW, 0o600, dir_fd=self._opened_folder())
 
     def append(self, name: str) -> int:
         """Return a descriptor for writing at a file's end. Raises OSError."""
-        return os.open(name, _APPEND, dir_fd=self._made())
+        return os.open(name, _APPEND_FLAGS, dir_fd=self._opened_folder())
 
     def read(self, name: str) -> int:
         """Return a descriptor for reading a file. Raises OSError."""
-        return os.open(name, FILE, dir_fd=self._made())
+        return os.open(name, FILE, dir_fd=self._opened_folder())
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=self._made())
+            os.unlink(name, dir_fd=self._opened_folder())
 
     def close(self) -> None:
         """Remove the folder with all that is in it."""
         if self._fd is None or self._lock is None:
             return
         with contextlib.suppress(OSError), self._beside() as beside:
-            _empty(self._fd)
+            _remove_contents(self._fd)
             os.rmdir(self._name, dir_fd=beside)
         os.close(self._fd)
         os.close(self._lock)
@@ -79,16 +79,16 @@ class OwnFolder:
         with (
             contextlib.suppress(OSError),
             self._beside() as beside,
-            closing(_locked(beside, fcntl.LOCK_EX)),
+            closing(_open_locked(beside, fcntl.LOCK_EX)),
         ):
             for entry in tuple(os.scandir(beside)):
-                if entry.name not in (self._name, _LOCK):
+                if entry.name not in (self._name, _LOCK_NAME):
                     _remove_dead(beside, entry.name)
 
-    def _made(self) -> int:
+    def _opened_folder(self) -> int:
         if self._fd is None:
             # Nobody sweeps before ours is locked.
-            with self._beside() as beside, closing(_locked(beside, fcntl.LOCK_SH)):
+            with self._beside() as beside, closing(_open_locked(beside, fcntl.LOCK_SH)):
                 self._fd = self._make(beside)
         return self._fd
 
@@ -98,7 +98,7 @@ class OwnFolder:
         os.mkdir(name, 0o700, dir_fd=beside)
         folder = os.open(name, FOLDER, dir_fd=beside)
         try:
-            self._lock = _locked(folder, fcntl.LOCK_EX)
+            self._lock = _open_locked(folder, fcntl.LOCK_EX)
         except OSError:
             os.close(folder)
             raise
@@ -121,11 +121,11 @@ class OwnFolder:
             os.close(beside)
 
 
-def _locked(folder: int, how: int) -> int:
+def _open_locked(folder: int, operation: int) -> int:
     """Return the lock of a folder, held. Raises OSError when it can't be had at once."""
-    fd = os.open(_LOCK, _OPEN, 0o600, dir_fd=folder)
+    fd = os.open(_LOCK_NAME, _LOCK_FLAGS, 0o600, dir_fd=folder)
     try:
-        lock(fd, how, 0.0 if how == fcntl.LOCK_EX else _PATIENCE)
+        lock(fd, operation, 0.0 if operation == fcntl.LOCK_EX else _PATIENCE)
     except OSError:
         os.close(fd)
         raise
@@ -137,12 +137,12 @@ def _remove_dead(beside: int, name: str) -> None:
     with contextlib.suppress(OSError):
         with closing(os.open(name, FOLDER, dir_fd=beside)) as folder:
             check_own(os.fstat(folder), name)
-            with closing(_locked(folder, fcntl.LOCK_EX)):
-                _empty(folder)
+            with closing(_open_locked(folder, fcntl.LOCK_EX)):
+                _remove_contents(folder)
         os.rmdir(name, dir_fd=beside)
 
 
-def _empty(folder: int) -> None:
+def _remove_contents(folder: int) -> None:
     """Remove the files of a folder; one that has folders in it is not ours, and stays."""
     for name in os.listdir(folder):
         os.unlink(name, dir_fd=folder)
@@ -222,9 +222,11 @@ class AcceptedPolicies:
 
     def add(self, digest: str) -> None:
         """Remember it beside the last ones."""
-        kept = self._file.read().split()[1 - _MOST_ACCEPTED :]
+        kept_digests = self._file.read().split()[1 - _MOST_ACCEPTED :]
         with contextlib.suppress(OSError):
-            self._file.write(b"".join(b"%s\n" % one for one in (*kept, digest.encode())))
+            self._file.write(
+                b"".join(b"%s\n" % entry for entry in (*kept_digests, digest.encode()))
+            )
 
 
 # --- what a guest, and front ends that do not read, can make a host hold ----------------------
@@ -241,17 +243,19 @@ HOST_MEMORY = 320 * 2**20
 # nbformat upgrades them, in a process with limits. It trusts what it reads: a heading's level is a
 # number of signs that it writes, so that a line of a file could ask for all the memory there is.
 
-_BOOT: Final = "import sys;sys.path[:] = sys.argv[1:];from cellblock.host.files import main;main()"
-_EARLY: Final = ("LANG", "LC_", "LD_", "PATH", "TZ")
+_UPGRADE_PROGRAM: Final = (
+    "import sys;sys.path[:] = sys.argv[1:];from cellblock.host.files import main;main()"
+)
+_STARTUP_VARIABLES: Final = ("LANG", "LC_", "LD_", "PATH", "TZ")
 #: What jsonschema imports if it is there, for a format that no notebook's schema has: two seconds.
-_SLOW: Final = "rfc3987_syntax"
+_SLOW_MODULE: Final = "rfc3987_syntax"
 #: Today's major format.
 FORMAT: Final = 4
 #: Of the process: seconds of processor time, seconds in all, bytes of memory and of its answer.
 _CPU_SECONDS: Final = 10
-_SECONDS: Final = 60.0
-_MEMORY: Final = 1 << 30
-_LARGEST: Final = 64 << 20
+_PATIENCE_SECONDS: Final = 60.0
+_MEMORY_BYTES: Final = 1 << 30
+_LARGEST_NOTEBOOK: Final = 64 << 20
 
 
 class UpgradeError(ValueError):
@@ -260,8 +264,10 @@ class UpgradeError(ValueError):
 
 def upgraded(content: bytes) -> bytes:
     """Return a notebook of today's format as JSON. Blocks for a while. Raises UpgradeError."""
-    argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *import_path()]
-    early = {name: value for name, value in os.environ.items() if name.startswith(_EARLY)}
+    argv = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _UPGRADE_PROGRAM, *import_path()]
+    early = {
+        name: value for name, value in os.environ.items() if name.startswith(_STARTUP_VARIABLES)
+    }
     try:
         done = subprocess.run(
             argv,
@@ -269,7 +275,7 @@ def upgraded(content: bytes) -> bytes:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # nbformat quotes what it reads
             env=early,
-            timeout=_SECONDS,
+            timeout=_PATIENCE_SECONDS,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
@@ -282,17 +288,17 @@ def main() -> None:
     for kind, most in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_CPU, _CPU_SECONDS),
-        (resource.RLIMIT_DATA, _MEMORY),
+        (resource.RLIMIT_DATA, _MEMORY_BYTES),
     ):
         hard = resource.getrlimit(kind)[1]
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (limit, hard))
-    sys.modules[_SLOW] = None  # type: ignore[assignment]
+    sys.modules[_SLOW_MODULE] = None  # type: ignore[assignment]
     import nbformat  # noqa: PLC0415 - under the limits
 
     text = sys.stdin.buffer.read().decode()
-    made = nbformat.writes(nbformat.reads(text, as_version=FORMAT), version=FORMAT)  # type: ignore[no-untyped-call]
-    content = made.encode()
-    if len(content) > _LARGEST:
+    notebook_text = nbformat.writes(nbformat.reads(text, as_version=FORMAT), version=FORMAT)  # type: ignore[no-untyped-call]
+    content = notebook_text.encode()
+    if len(content) > _LARGEST_NOTEBOOK:
         sys.exit(1)
     sys.stdout.buffer.write(content)

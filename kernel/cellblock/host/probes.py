@@ -132,8 +132,8 @@ class Prover:
             if trial.thread:
                 self._loop.stop()  # what it did not say is unwitnessed
                 return
-            said = self._last_words.strip() or "it said nothing"
-            self._fail(reason or f"a guest ended: {said}")
+            last_words = self._last_words.strip() or "it said nothing"
+            self._fail(reason or f"a guest ended: {last_words}")
 
         guest = Guest(self._loop, on_message, on_text, on_lost)
         try:
@@ -197,7 +197,9 @@ def key(
     Of a policy that is each field that the operating system has a part in. Where the project is,
     and the scratch folder, is not in it: a proof made in one project counts in any other.
     """
-    suite = hashlib.sha256(repr([(p.name, p.capability, p.hole) for p in PROBES]).encode())
+    suite = hashlib.sha256(
+        repr([(probe.name, probe.capability, probe.hole) for probe in PROBES]).encode()
+    )
     return (
         where(),
         report.achieved.get("landlock", "no Landlock").partition(",")[0],
@@ -246,20 +248,20 @@ class Proofs:
     def __init__(self, folder: Path) -> None:
         self._file = PrivateFile(folder / NAME, MOST_BYTES)
 
-    def find(self, wanted: tuple[str, ...]) -> Proof | None:
+    def find(self, key_wanted: tuple[str, ...]) -> Proof | None:
         """Return the proof for this very key."""
-        return next((each.proof for each in self._kept() if each.key == wanted), None)
+        return next((each.proof for each in self._kept_proofs() if each.key == key_wanted), None)
 
     def keep(self, made_for: tuple[str, ...], proof: Proof) -> bool:
         """Save a proof in place of any with the same key; return whether it could be written."""
-        others = [each for each in self._kept() if each.key != made_for]
+        other_proofs = [each for each in self._kept_proofs() if each.key != made_for]
         try:
-            self._file.write(msgspec.json.encode([*others, _Kept(made_for, proof)][-MOST:]))
+            self._file.write(msgspec.json.encode([*other_proofs, _Kept(made_for, proof)][-MOST:]))
         except OSError:
             return False
         return True
 
-    def _kept(self) -> list[_Kept]:
+    def _kept_proofs(self) -> list[_Kept]:
         """Return what is kept; nothing where the file is missing or damaged."""
         try:
             return msgspec.json.decode(self._file.read(), type=list[_Kept])
@@ -277,11 +279,11 @@ PORTS: Final = (
     "tcp", "tcp_fast_open", "mptcp", "udp", "listed", "unlisted_port", "turn_connection",
 )  # fmt: skip
 #: What listens at the port of another, at an address of its own.
-_ELSEWHERE: Final = ("unlisted_host", "listed", "127.0.0.2")
+_UNLISTED_HOST: Final = ("unlisted_host", "listed", "127.0.0.2")
 SOCKETS: Final = {"path": "unix_socket", "abstract": "abstract_socket"}
 #: One may be cells' to write to.
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - what is made there is made by mkdtemp
-_TEXT: Final = "cellblock's own, for a trial\n"
+_FILE_TEXT: Final = "cellblock's own, for a trial\n"
 _FILES: Final = ("secret", "movable", "removable", "long")
 _MODE, _WHEN = 0o600, 1_000_000_000
 
@@ -306,7 +308,7 @@ class Surroundings:
             self._fill()
             for name, listener in self._listen():
                 self._listeners[name] = listener
-            self._nice = _nice(self.process)
+            self._nice_value = _nice_value(self.process)
             self._limit = resource.prlimit(self.process, resource.RLIMIT_NOFILE)
         except BaseException:
             self.close()
@@ -315,7 +317,7 @@ class Surroundings:
     @property
     def ports(self) -> dict[str, int]:
         """Return where somebody listens on loopback, by probe."""
-        names = (*PORTS, _ELSEWHERE[0])
+        names = (*PORTS, _UNLISTED_HOST[0])
         return {name: self._listeners[name].getsockname()[1] for name in names}
 
     @property
@@ -332,23 +334,23 @@ class Surroundings:
         for folder in (self.outside, self.inside, self.inside / "folder", self.denied):
             folder.mkdir(mode=0o700)
         for path in (*(self.outside / name for name in _FILES), self.inside / "file"):
-            path.write_text(_TEXT, encoding="ascii")
+            path.write_text(_FILE_TEXT, encoding="ascii")
             path.chmod(_MODE)
             os.utime(path, (_WHEN, _WHEN))
         for name in ("file", "linked"):
-            (self.denied / name).write_text(_TEXT, encoding="ascii")
+            (self.denied / name).write_text(_FILE_TEXT, encoding="ascii")
         with contextlib.suppress(OSError):  # a file system without: that probe is unwitnessed
             (self.inside / "earlier").hardlink_to(self.denied / "linked")
 
     def _listen(self) -> Iterator[tuple[str, socket.socket]]:
         for name in PORTS:
             kind = socket.SOCK_DGRAM if name == "udp" else socket.SOCK_STREAM
-            yield name, _bound(socket.AF_INET, kind, ("127.0.0.1", 0))
-        name, other, host = _ELSEWHERE
-        port = self._listeners[other].getsockname()[1]
-        yield name, _bound(socket.AF_INET, socket.SOCK_STREAM, (host, port))
+            yield name, _bound_socket(socket.AF_INET, kind, ("127.0.0.1", 0))
+        name, listed_name, host = _UNLISTED_HOST
+        port = self._listeners[listed_name].getsockname()[1]
+        yield name, _bound_socket(socket.AF_INET, socket.SOCK_STREAM, (host, port))
         for where, name in SOCKETS.items():
-            yield name, _bound(socket.AF_UNIX, socket.SOCK_STREAM, self.sockets[where])
+            yield name, _bound_socket(socket.AF_UNIX, socket.SOCK_STREAM, self.sockets[where])
 
     @property
     def listening(self) -> frozenset[str]:
@@ -358,18 +360,18 @@ class Surroundings:
     def touched(self) -> set[str]:
         """Return the probes that left a trace."""
         looks: dict[str, Callable[[], bool]] = {
-            "write_file": lambda: _changed(self.outside / "secret"),
+            "write_file": lambda: _is_changed(self.outside / "secret"),
             "hard_link": lambda: (self.outside / "secret").stat().st_nlink > 1,
             "make_file": (self.outside / "new").exists,
             "move_file": lambda: not (self.outside / "movable").exists(),
             "remove": lambda: not (self.outside / "removable").exists(),
-            "truncate": lambda: _changed(self.outside / "long"),
-            "write_readable_file": lambda: _changed(self.inside / "file"),
+            "truncate": lambda: _is_changed(self.outside / "long"),
+            "write_readable_file": lambda: _is_changed(self.inside / "file"),
             "chmod": lambda: (self.inside / "file").stat().st_mode & 0o777 != _MODE,
             # Writing moves the time on; setting it as the probe does takes it back.
             "utime": lambda: (self.inside / "file").stat().st_mtime < _WHEN,
             "limit_of_another": self._is_limited,
-            "priority_of_another": lambda: _nice(self.process) != self._nice,
+            "priority_of_another": lambda: _nice_value(self.process) != self._nice_value,
         }
         looks |= {name: partial(was_called, sock) for name, sock in self._listeners.items()}
         return {name for name, look in looks.items() if _shows(look)}
@@ -401,13 +403,13 @@ def _made_away_from(roots: tuple[str, ...]) -> Path:
     raise OSError("there is no folder for a trial that cells may not write to")
 
 
-def _bound(family: int, kind: int, address: object) -> socket.socket:
-    made = socket.socket(family, kind)
-    made.bind(address)  # type: ignore[arg-type]
+def _bound_socket(family: int, kind: int, address: object) -> socket.socket:
+    bound_socket = socket.socket(family, kind)
+    bound_socket.bind(address)  # type: ignore[arg-type]
     if kind == socket.SOCK_STREAM:
-        made.listen()
-    made.setblocking(False)
-    return made
+        bound_socket.listen()
+    bound_socket.setblocking(False)
+    return bound_socket
 
 
 def _shows(look: Callable[[], bool]) -> bool:
@@ -430,11 +432,11 @@ def was_called(listener: socket.socket) -> bool:
     return True
 
 
-def _changed(path: Path) -> bool:
-    return path.read_text(encoding="ascii", errors="replace") != _TEXT
+def _is_changed(path: Path) -> bool:
+    return path.read_text(encoding="ascii", errors="replace") != _FILE_TEXT
 
 
-def _nice(process: int) -> int:
+def _nice_value(process: int) -> int:
     return os.getpriority(os.PRIO_PROCESS, process)
 
 

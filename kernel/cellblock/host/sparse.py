@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PART: Final = 1 << 20
 _ZEROS: Final = memoryview(bytes(PART))
 #: What file systems say that know no holes.
-_UNKNOWN: Final = (errno.EINVAL, errno.EOPNOTSUPP)
+_UNSUPPORTED_ERRNOS: Final = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Part(NamedTuple):
@@ -33,19 +33,19 @@ def read_parts(source: int) -> Iterator[Part]:
     The file may change meanwhile: then it is as long as it is when its end is reached. What reads
     it at the same time by the same descriptor moves its place. Raises OSError.
     """
-    at = 0
-    while (found := _next_data(source, at)) is not None:
-        begin, end = found
-        while at < begin:
-            hole = _ZEROS[: begin - at]
-            at += len(hole)
+    offset = 0
+    while (data_range := _next_data(source, offset)) is not None:
+        begin, end = data_range
+        while offset < begin:
+            hole = _ZEROS[: begin - offset]
+            offset += len(hole)
             yield Part(hole, is_hole=True)
-        os.lseek(source, at, os.SEEK_SET)
-        while at < end:
-            data = os.read(source, min(end - at, PART))
+        os.lseek(source, offset, os.SEEK_SET)
+        while offset < end:
+            data = os.read(source, min(end - offset, PART))
             if not data:  # it was cut meanwhile, or its end was not known
                 return
-            at += len(data)
+            offset += len(data)
             yield Part(data, is_hole=False)
 
 
@@ -57,9 +57,9 @@ def write_part(target: int, part: Part) -> None:
     if part.is_hole:
         os.lseek(target, len(part.data), os.SEEK_CUR)
         return
-    left = memoryview(part.data)
-    while left:
-        left = left[os.write(target, left) :]
+    unwritten = memoryview(part.data)
+    while unwritten:
+        unwritten = unwritten[os.write(target, unwritten) :]
 
 
 def end_file(target: int) -> None:
@@ -67,18 +67,18 @@ def end_file(target: int) -> None:
     os.ftruncate(target, os.lseek(target, 0, os.SEEK_CUR))
 
 
-def _next_data(source: int, at: int) -> tuple[int, int] | None:
+def _next_data(source: int, offset: int) -> tuple[int, int] | None:
     """Return where the next data begin and end, None at the end of the file.
 
     After the last data both are the end of the file.
     """
     try:
-        begin = os.lseek(source, at, os.SEEK_DATA)
+        begin = os.lseek(source, offset, os.SEEK_DATA)
         return begin, os.lseek(source, begin, os.SEEK_HOLE)
     except OSError as error:
-        if error.errno in _UNKNOWN:
-            return at, at + PART
+        if error.errno in _UNSUPPORTED_ERRNOS:
+            return offset, offset + PART
         if error.errno != errno.ENXIO:
             raise
     size = os.fstat(source).st_size
-    return (size, size) if at < size else None
+    return (size, size) if offset < size else None

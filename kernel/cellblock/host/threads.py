@@ -36,9 +36,9 @@ def begin(
 
     After ``seconds`` that is a TimeoutError, and an OSError if there can be no more threads.
     """
-    made = Work(reactor, done, seconds)
-    made.start(work)
-    return made
+    work_begun = Work(reactor, done, seconds)
+    work_begun.start(work)
+    return work_begun
 
 
 class Work(Generic[T]):

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 # ``prev`` is 64 zeros.
 
 FIRST: Final = "0" * 64
-_HASH: Final = b',"hash":"'
-_END: Final = b'"}\n'
-_TAIL: Final = len(_HASH) + 64 + len(_END)
+_HASH_KEY: Final = b',"hash":"'
+_LINE_END: Final = b'"}\n'
+_TAIL: Final = len(_HASH_KEY) + 64 + len(_LINE_END)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -74,7 +74,7 @@ class Entry(Struct, frozen=True):
 
 
 #: The fields that every record has.
-_HEAD: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
+_HEAD_FIELDS: Final = frozenset({"v", "seq", "session", "prev", "hash", "time", "kind"})
 #: Characters of a hash.
 _HASH_DIGITS: Final = 64
 
@@ -85,7 +85,7 @@ def words(entry: Entry) -> str:
     Of capabilities it names only those that are not enforced. Cells can influence the fields, so
     the line has no characters that a terminal would act on.
     """
-    fields = {key: value for key, value in entry.record.items() if key not in _HEAD}
+    fields = {key: value for key, value in entry.record.items() if key not in _HEAD_FIELDS}
     capabilities = fields.pop("capabilities", None)
     enforced = ("asserted", "verified")
     if isinstance(capabilities, dict):
@@ -120,16 +120,16 @@ def entry_line(body: bytes, *, seq: int, session: str, prev: str) -> tuple[bytes
     head = f'{{"v":{VERSION},"seq":{seq},"session":"{session}","prev":"{prev}",'.encode()
     hashed = head + body
     digest = hashlib.sha256(hashed).hexdigest()
-    return hashed + _HASH + digest.encode() + _END, digest
+    return hashed + _HASH_KEY + digest.encode() + _LINE_END, digest
 
 
 def read(raw: bytes) -> Entry | None:
     """Return the entry in a line; None if it is not a record of this version."""
     hashed, tail = raw[:-_TAIL], raw[-_TAIL:]
-    if not tail.startswith(_HASH) or not tail.endswith(_END):
+    if not tail.startswith(_HASH_KEY) or not tail.endswith(_LINE_END):
         return None
     try:
-        digest = tail[len(_HASH) : -len(_END)].decode("ascii")
+        digest = tail[len(_HASH_KEY) : -len(_LINE_END)].decode("ascii")
         record = _decode(raw)
         seq, session, prev = record["seq"], record["session"], record["prev"]
     except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError):
@@ -140,15 +140,17 @@ def read(raw: bytes) -> Entry | None:
     return Entry(seq, str(session), str(prev), digest, record, intact)
 
 
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FLAGS: Final = (
+    os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+)
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _encode = msgspec.json.Encoder().encode
 
 
 def body(record: records.Record) -> bytes:
     """Return a record as the inside of a JSON object, with the current time."""
-    now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
-    return b'"time":"%sZ",%s' % (now[:-6].encode(), _encode(record)[1:-1])
+    now_text = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
+    return b'"time":"%sZ",%s' % (now_text[:-6].encode(), _encode(record)[1:-1])
 
 
 #: The most bytes of records that wait for a log that can't be written; a single one may be larger.
@@ -249,14 +251,14 @@ class Log:
         """Return an error if the log has reached its ``max_bytes``. It can still be written."""
         if self._written.total() < self._max_bytes:
             return None
-        what = f"it has the {self._max_bytes:,} bytes that the log of a session may have"
+        problem = f"it has the {self._max_bytes:,} bytes that the log of a session may have"
         remedy = "Start a new session, or raise audit.max_bytes."
-        return AuditError(what, file=str(self.path), key="audit.max_bytes", remedy=remedy)
+        return AuditError(problem, file=str(self.path), key="audit.max_bytes", remedy=remedy)
 
     def tail(self, most: int) -> list[Entry]:
         """Return at most ``most`` of the last records on disk; none if it can't be read."""
         try:
-            with os.fdopen(os.open(self.path, _READ), "rb") as file:
+            with os.fdopen(os.open(self.path, _READ_FLAGS), "rb") as file:
                 start = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
                 file.seek(start)
                 lines = file.read(_TAIL_BYTES).splitlines(keepends=True)[start > 0 :]
@@ -319,7 +321,7 @@ class Log:
         folder = os.open(self._folder, FOLDER)
         try:
             check_own(os.fstat(folder), self._folder)
-            fd = os.open(self.path.name, _NEW, 0o600, dir_fd=folder)
+            fd = os.open(self.path.name, _NEW_FLAGS, 0o600, dir_fd=folder)
             if self._fsync:
                 os.fsync(folder)
         finally:
@@ -362,25 +364,25 @@ class Log:
         why = exc.strerror or str(exc)
         if isinstance(exc, FileExistsError):
             why = "another file has its name"
-        what = f"it can't be written: {why}"
+        problem = f"it can't be written: {why}"
         if isinstance(exc, UntrustedError):
-            what, remedy = "it would not be this user's alone", f"{exc}"
+            problem, remedy = "it would not be this user's alone", f"{exc}"
         elif exc.errno in _NO_ROOM:
             remedy = "Make room there, or set another audit.folder in the policy."
         elif self._folder.is_symlink():
-            what = "its folder is a link"
+            problem = "its folder is a link"
             remedy = f"Put a folder at {self._folder}, or name where the link leads."
         else:
             remedy = f"Make {self._folder} writable, or set another audit.folder in the policy."
-        return AuditError(what, file=str(self.path), key="audit.folder", remedy=remedy)
+        return AuditError(problem, file=str(self.path), key="audit.folder", remedy=remedy)
 
 
 # --- reading: the folder of logs, sessions, the lines of their files ------------------------------
 
 #: The most bytes of a line: a source has up to four million characters, which take up to six each.
 LONGEST: Final = 32 << 20
-_NAME: Final = re.compile(r"\d{8}T\d{6,12}Z-([0-9a-f]{16})\.jsonl")
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE_NAME: Final = re.compile(r"\d{8}T\d{6,12}Z-([0-9a-f]{16})\.jsonl")
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Session(Struct, frozen=True):
@@ -392,7 +394,7 @@ class Session(Struct, frozen=True):
     def running(self) -> bool:
         """Return whether a host holds the log's lock, so that the session still runs."""
         try:
-            fd = os.open(self.file, _READ)
+            fd = os.open(self.file, _READ_FLAGS)
         except OSError:
             return False
         try:
@@ -408,7 +410,7 @@ class Session(Struct, frozen=True):
 
 def is_log_name(name: str) -> bool:
     """Return whether this is the name of a log's file."""
-    return _NAME.fullmatch(name) is not None
+    return _FILE_NAME.fullmatch(name) is not None
 
 
 def sessions(folder: Path) -> list[Session]:
@@ -419,28 +421,28 @@ def sessions(folder: Path) -> list[Session]:
         return []
     except OSError as exc:
         raise _unreadable(folder, exc) from None
-    return [Session(match[1], path) for path in paths if (match := _NAME.fullmatch(path.name))]
+    return [Session(match[1], path) for path in paths if (match := _FILE_NAME.fullmatch(path.name))]
 
 
-def find(folder: Path, wanted: str) -> Session:
-    """Return the session whose id begins with ``wanted``, or the newest for "last".
+def find(folder: Path, prefix: str) -> Session:
+    """Return the session whose id begins with ``prefix``, or the newest for "last".
 
     Raise AuditError if there is none, or more than one.
     """
-    known = sessions(folder)
-    if wanted == "last" and known:
-        return known[-1]
-    found = [session for session in known if session.id.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    what = f"more than one session begins with {wanted}" if found else f"no session {wanted}"
+    all_sessions = sessions(folder)
+    if prefix == "last" and all_sessions:
+        return all_sessions[-1]
+    matches = [session for session in all_sessions if session.id.startswith(prefix)]
+    if len(matches) == 1:
+        return matches[0]
+    problem = f"more than one session begins with {prefix}" if matches else f"no session {prefix}"
     remedy = "`cellblock audit show` lists all sessions."
-    raise AuditError(what, file=str(folder), remedy=remedy)
+    raise AuditError(problem, file=str(folder), remedy=remedy)
 
 
 def of_file(path: Path) -> Session:
     """Return the session of a log's file."""
-    match = _NAME.fullmatch(path.name)
+    match = _FILE_NAME.fullmatch(path.name)
     return Session(match[1] if match and os.path.lexists(path) else "", path)
 
 
@@ -450,7 +452,7 @@ def lines(path: Path) -> Iterator[bytes]:
     Raise AuditError.
     """
     try:
-        fd = os.open(path, _READ)
+        fd = os.open(path, _READ_FLAGS)
         with os.fdopen(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise AuditError("not a file", file=str(path), remedy="Name a log, or a session.")
@@ -462,8 +464,8 @@ def lines(path: Path) -> Iterator[bytes]:
 
 def _unreadable(path: Path, exc: OSError) -> AuditError:
     remedy = "Name a log or a folder of logs that this user may read."
-    what = "it is a link" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
-    return AuditError(what, file=str(path), remedy=remedy)
+    problem = "it is a link" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
+    return AuditError(problem, file=str(path), remedy=remedy)
 
 
 # --- verifying: whether a session's records are complete, unchanged and in order ------------------
@@ -559,10 +561,10 @@ class _Verifier:
         #: The kind of the last record that was in its place.
         self._last = ""
 
-    def wrong(self, what: str) -> None:
+    def wrong(self, problem: str) -> None:
         """Note a problem at the current line."""
         if len(self.found.problems) < MOST_PROBLEMS:
-            self.found.problems.append(Problem(self._file, self.line, what))
+            self.found.problems.append(Problem(self._file, self.line, problem))
         else:
             self.found.more += 1
 
@@ -574,17 +576,17 @@ class _Verifier:
             self._each(entry)
             self.found.session = self.found.session or entry.session
         if entry is None and raw.endswith(b"\n"):
-            what = "no record"
+            problem = "no record"
         elif entry is None:
-            what = "not whole: it was cut, or its writing was"
+            problem = "not whole: it was cut, or its writing was"
         elif not entry.intact:
-            what = f"record {self._due} was changed: its hash is not that of its bytes"
+            problem = f"record {self._due} was changed: its hash is not that of its bytes"
         elif entry.session != self.found.session:
-            what = "a record of another session"
+            problem = "a record of another session"
         else:
             self._place(entry)
             return
-        self.wrong(what)
+        self.wrong(problem)
         self._untrusted += 1
 
     def _place(self, entry: Entry) -> None:

@@ -260,7 +260,7 @@ class Audit:
         """Record the number of refused calls that have no record of their own."""
         self.enter(records.Refusals(cell=self._cells, calls=calls))
 
-    def approved(self, wanted: ApprovalRequest, decision: Decision) -> str:
+    def approved(self, approval_request: ApprovalRequest, decision: Decision) -> str:
         """Record the decision about a request for consent.
 
         Return why the request may not be granted after all, or an empty string: that is if the log
@@ -268,10 +268,10 @@ class Audit:
         """
         record = records.Approval(
             cell=self._cells,
-            of=wanted.of,
-            subjects=tuple(map(records.clipped, wanted.subjects)),
+            of=approval_request.of,
+            subjects=tuple(map(records.clipped, approval_request.subjects)),
             decision=decision.scope or "no",
-            sha256=wanted.sha256,
+            sha256=approval_request.sha256,
             asked=decision.asked,
             why=decision.why,
         )
@@ -287,8 +287,14 @@ class Audit:
             self.enter(
                 records.Connections(
                     cell=self._cells,
-                    reached={records.clipped(at): n for at, n in account.reached.items()},
-                    refused={records.clipped(at): n for at, n in account.refused.items()},
+                    reached={
+                        records.clipped(address): count
+                        for address, count in account.reached.items()
+                    },
+                    refused={
+                        records.clipped(address): count
+                        for address, count in account.refused.items()
+                    },
                     others=account.others,
                     shared=account.shared,
                 )
@@ -307,16 +313,16 @@ class Audit:
                 )
             )
 
-    def kept(self, kept: Iterable[Kept], of: str, by: str) -> None:
+    def kept(self, kept_files: Iterable[Kept], staged_in: str, by: str) -> None:
         """Record the staged changes that were kept, i.e. made in the project.
 
-        They were staged by the session ``of``. ``by`` says who asked to keep them.
+        They were staged by the session ``staged_in``. ``by`` says who asked to keep them.
         """
-        for each in kept:
+        for each in kept_files:
             self.enter(
                 records.Kept(
                     cell=self._cells,
-                    of=of,
+                    of=staged_in,
                     name=encodable(each.change.name),
                     change=each.change.kind,
                     bytes=each.change.size or 0,

@@ -400,11 +400,11 @@ def findings_of(findings: Sequence[analysis.Finding], *, sources: bool) -> tuple
     """Return the records of findings. Without ``sources`` they have refused names, but no text."""
     return tuple(
         Finding(
-            rule=f.rule,
-            line=f.line,
-            column=f.column,
-            subject=clipped(f.subject) if sources or _is_name(f.subject) else "",
-            excerpt=clipped(f.excerpt) if sources else "",
+            rule=finding.rule,
+            line=finding.line,
+            column=finding.column,
+            subject=clipped(finding.subject) if sources or _is_name(finding.subject) else "",
+            excerpt=clipped(finding.excerpt) if sources else "",
         )
-        for f in findings
+        for finding in findings
     )

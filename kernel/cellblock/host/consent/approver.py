@@ -74,11 +74,11 @@ def is_installed(package: str, more: tuple[str, ...] = ()) -> bool:
     if spec is None or not spec.origin or not PurePath(spec.origin).is_absolute():
         return False
     real = PurePath(os.path.realpath(spec.origin))
-    return any(real.is_relative_to(os.path.realpath(path)) for path in {*_package_folders(), *more})
+    return any(real.is_relative_to(os.path.realpath(path)) for path in {*_folders(), *more})
 
 
 @lru_cache(maxsize=1)
-def _package_folders() -> tuple[str, ...]:
+def _folders() -> tuple[str, ...]:
     """Return the folders of packages that are installed for the guests' interpreter."""
     installed_folders = [path for path in import_path() if PurePath(path).name in _PACKAGE_FOLDERS]
     paths = sysconfig.get_paths()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #: cell or two does not share the processor with it.
 AFTER: Final = 3.0
 #: The beginning of each process's program. It runs in a folder of its own, which is its home, too.
-_BEGIN: Final = """\
+_PROGRAM_HEAD: Final = """\
 import os, sys
 os.nice(19)
 mask = os.umask(0o077)
@@ -65,23 +65,33 @@ def start(
     reactor: Reactor,
     program: str,
     target: Path,
-    given: Mapping[str, bytes] | None = None,
+    files_given: Mapping[str, bytes] | None = None,
     ended: Callable[[], None] | None = None,
 ) -> None:
     """Start ``program``, which makes a file and moves it to ``target``, its ``sys.argv[2]``.
 
-    The folder of ``target`` is for files of this kind alone. ``given`` are files, by name, that are
-    written into the folder that the program runs in. ``ended`` is called when the program has
-    ended. Raises OSError.
+    The folder of ``target`` is for files of this kind alone. ``files_given`` are files, by name,
+    that are written into the folder that the program runs in. ``ended`` is called when the program
+    has ended. Raises OSError.
     """
     cache = target.parent
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     _prune(cache)
     home = tempfile.mkdtemp(prefix=".making-", dir=cache)
-    for name, content in (given or {}).items():
+    for name, content in (files_given or {}).items():
         Path(home, name).write_bytes(content)
     arguments = [str(os.getpid()), str(target), *_packages()]
-    argv = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _BEGIN + program, *arguments]
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-B",
+        "-X",
+        "utf8",
+        "-c",
+        _PROGRAM_HEAD + program,
+        *arguments,
+    ]
     null = os.open(os.devnull, os.O_RDWR)
 
     def clear() -> None:
@@ -147,7 +157,7 @@ _MOST_OF_FONTS: Final = 1 << 22
 #: The folder in the scratch folder in which guests' matplotlib looks for the list.
 _FONTS_FOLDER: Final = ".matplotlib"
 #: Where matplotlib finds fonts, besides its own, that guests can read as well.
-_FONTS: Final = ("/usr/share/fonts", "/usr/local/share/fonts")
+_FONT_FOLDERS: Final = ("/usr/share/fonts", "/usr/local/share/fonts")
 #: The program that makes the list: matplotlib writes it into the folder that is its home.
 _FONT_LIST: Final = """\
 import matplotlib.font_manager
@@ -159,20 +169,24 @@ os.replace(name, f"{sys.argv[2]}.{name}")
 def place_font_list(scratch: Path) -> None:
     """Copy this environment's list of fonts, if there is one, to where guests look for it."""
     with contextlib.suppress(OSError, ValueError):
-        kept = _kept_font_list(_matplotlib())
-        if kept is None:
+        kept_list = _kept_font_list(_matplotlib())
+        if kept_list is None:
             return
-        with open(kept, "rb", opener=_open) as file:
+        with open(kept_list, "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
-            others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
+            rights_of_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or rights_of_others
+                or status.st_uid != os.geteuid()
+            ):
                 return
             content = file.read(_MOST_OF_FONTS)
         # A kernel that waited has had guests, which could have put links there: follow none.
         with closing(os.open(scratch, FOLDER)) as scratch_fd:
             os.mkdir(_FONTS_FOLDER, 0o700, dir_fd=scratch_fd)
             with closing(os.open(_FONTS_FOLDER, FOLDER, dir_fd=scratch_fd)) as folder:
-                name = kept.name.partition(".")[2]
+                name = kept_list.name.partition(".")[2]
                 with os.fdopen(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as copy:
                     copy.write(content)
 
@@ -181,8 +195,10 @@ def stale_font_list() -> Stale | None:
     """Return how to make the list of fonts, if matplotlib is installed and the list is outdated."""
     with contextlib.suppress(OSError, ValueError):
         key = _matplotlib()
-        kept = _kept_font_list(key)
-        if key and (kept is None or kept.stat().st_mtime < max(_fonts_changed(), default=0)):
+        kept_list = _kept_font_list(key)
+        if key and (
+            kept_list is None or kept_list.stat().st_mtime < max(_fonts_changed(), default=0)
+        ):
             return _FONT_LIST, _font_lists() / key
     return None
 
@@ -210,7 +226,7 @@ def _kept_font_list(key: str) -> Path | None:
 
 def _fonts_changed() -> Iterator[float]:
     """Yield, for each folder with fonts, when a file was last added or removed there."""
-    for root in _FONTS:
+    for root in _FONT_FOLDERS:
         for folder, _, _ in os.walk(root):
             yield os.stat(folder).st_mtime
 

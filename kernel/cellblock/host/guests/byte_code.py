@@ -48,8 +48,8 @@ os.umask(mask)
 sys.dont_write_bytecode = False
 import cellblock.guest.setup
 """
-_NAMES: Final = "names"
-_OWN: Final = str(Path(__file__).parents[2])
+_NAMES_FILE: Final = "names"
+_OWN_FOLDER: Final = str(Path(__file__).parents[2])
 
 
 class ByteCode:
@@ -74,7 +74,7 @@ class ByteCode:
         if sys.platform != "linux":
             return
         own_alone = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
-        roots = tuple(f"{root}/" for root in ([_OWN] if own_alone else _roots()))
+        roots = tuple(f"{root}/" for root in ([_OWN_FOLDER] if own_alone else _roots()))
         names = [name for name in compiled if name.startswith(roots)]
         self._names_known.update(dict.fromkeys(names[: MOST_NAMES - len(self._names_known)]))
         self._go_on()
@@ -87,14 +87,14 @@ class ByteCode:
     def _start(self) -> None:
         names = list(self._names_known)[self._names_handled :]
         self._names_handled = len(self._names_known)
-        given = {_NAMES: "\0".join(names).encode(errors="replace")}
-        target = Path(cache_folder(), "byte-code", _NAMES)
+        files_given = {_NAMES_FILE: "\0".join(names).encode(errors="replace")}
+        target = Path(cache_folder(), "byte-code", _NAMES_FILE)
         try:
-            background.start(self._reactor, _PROGRAM, target, given, self._ended)
+            background.start(self._reactor, _PROGRAM, target, files_given, self._on_ended)
         except (OSError, ValueError):
             self._busy = False
 
-    def _ended(self) -> None:
+    def _on_ended(self) -> None:
         self._busy = False
         self._go_on()
 
@@ -105,7 +105,7 @@ def stale_imports() -> tuple[str, Path] | None:
     One module of IPython and one of this package are looked at. Byte code that other modules lack
     is made when a guest reports them.
     """
-    ours = Path(_OWN, "guest", "setup.py")
+    ours = Path(_OWN_FOLDER, "guest", "setup.py")
     packages = filter(installed.is_packages, sys.path)
     theirs = (Path(folder, "IPython", "core", "interactiveshell.py") for folder in packages)
     looked_at = [ours, *filter(Path.is_file, theirs)][:2]
@@ -113,18 +113,18 @@ def stale_imports() -> tuple[str, Path] | None:
         return None
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         return None
-    return _IMPORTS, Path(cache_folder(), "byte-code", _NAMES)
+    return _IMPORTS, Path(cache_folder(), "byte-code", _NAMES_FILE)
 
 
 def _roots() -> list[str]:
     """Return the folders from which modules are imported, by the names used for that."""
     packages = [folder.rstrip("/") for folder in filter(installed.is_packages, sys.path)]
-    return [*packages, os.path.dirname(os.__file__), _OWN]
+    return [*packages, os.path.dirname(os.__file__), _OWN_FOLDER]
 
 
 def read_names() -> list[str]:
     """Return the names that the host gave this background process."""
-    return Path(_NAMES).read_text("utf-8").split("\0")
+    return Path(_NAMES_FILE).read_text("utf-8").split("\0")
 
 
 def keep(names: Iterable[str]) -> None:

@@ -63,15 +63,15 @@ class Watch:
                 if not readers:
                     self._has_thread = False
                     return
-            seen = dict[Reader, tuple[int, int]]()
+            readings = dict[Reader, tuple[int, int]]()
             for reader in readers:
                 if not (number := reader.reading):
                     continue
                 last_number, times = seen_before.get(reader, (0, 0))
-                seen[reader] = number, times + 1 if last_number == number else 0
-                if seen[reader][1]:
-                    reader.end_writers(seen[reader][1])
-            seen_before = seen
+                readings[reader] = number, times + 1 if last_number == number else 0
+                if readings[reader][1]:
+                    reader.end_writers(readings[reader][1])
+            seen_before = readings
 
 
 #: The watch of this process.

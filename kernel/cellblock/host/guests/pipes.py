@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: whose pipes together hold too much gets pipes of 8 KiB and may enlarge none. Cells can't enlarge
 #: a pipe.
 CAPACITY: Final = 1 << 16
-_ENLARGED: Final = 1 << 18
+_ENLARGED_CAPACITY: Final = 1 << 18
 #: Seconds that text waits for more text, too short for a reader to notice. A message that is shown,
 #: and the end of a cell, have it passed on at once.
 LATENCY: Final = 0.01
@@ -44,7 +44,7 @@ LINE_LATENCY: Final = 0.1
 #: some 10 ms. A pipe may hold 20,000, and other events wait meanwhile.
 MOST_PIECES: Final = 500
 #: A number above that of every mark.
-_END: Final = 1 << 64
+_AFTER_ALL: Final = 1 << 64
 
 #: The text that the user sees if a read was held up (``held_up``).
 _HELD_UP: Final = (
@@ -102,7 +102,7 @@ class _Pipe:
         is_much = len(data) >= self._much
         if is_much and self._capacity == CAPACITY:
             with contextlib.suppress(OSError, AttributeError):  # only Linux has this
-                self._capacity = fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _ENLARGED)
+                self._capacity = fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _ENLARGED_CAPACITY)
         return is_much
 
     def text(self) -> str:
@@ -112,7 +112,7 @@ class _Pipe:
         start = self._at
         end = self._data.find(marks.MAGIC, self._at)
         if end < 0:
-            end = len(self._data) - self._cut()
+            end = len(self._data) - self._unfinished_mark()
             self._at = end
         elif end + marks.SIZE <= len(self._data):
             self.mark = marks.decode(self._data, end)
@@ -122,12 +122,14 @@ class _Pipe:
             self._at = end
         return self._decode(self._data[start:end])
 
-    def _cut(self) -> int:
+    def _unfinished_mark(self) -> int:
         """Return how many bytes at the end may be the beginning of a mark, and so must wait."""
         if self.fd < 0:
             return 0
         longest = min(len(marks.MAGIC) - 1, self.kept)
-        lengths = (n for n in range(longest, 0, -1) if self._data.endswith(marks.MAGIC[:n]))
+        lengths = (
+            length for length in range(longest, 0, -1) if self._data.endswith(marks.MAGIC[:length])
+        )
         return next(lengths, 0)
 
     @property
@@ -190,10 +192,10 @@ class Pipes:
         names: tuple[StreamName, ...] = "stdout", "stderr"
         try:
             for name in names:
-                read, write = os.pipe()
-                os.set_blocking(read, False)
-                self.child_fds.append(write)
-                self._pipes.append(_Pipe(name, read))
+                read_fd, write_fd = os.pipe()
+                os.set_blocking(read_fd, False)
+                self.child_fds.append(write_fd)
+                self._pipes.append(_Pipe(name, read_fd))
         except OSError:
             self.close()
             for fd in self.child_fds:
@@ -307,7 +309,7 @@ class Pipes:
 
     def drain_rest(self) -> None:
         """Pass on all that an ended guest has written."""
-        self.drain(before=_END)
+        self.drain(before=_AFTER_ALL)
 
     def passed(self, number: int) -> None:
         """Note that the message with this mark was shown: text after the mark may follow."""

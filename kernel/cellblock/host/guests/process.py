@@ -106,13 +106,13 @@ class MessageReader:
 
         Looks are counted instead of seconds, because the host itself may be slow.
         """
-        taken = self._splitter.taken
+        taken_before = self._splitter.taken
 
         def look() -> None:
             self._look = None
             if not self._splitter.partial:
                 return
-            if taken != self._splitter.taken:
+            if taken_before != self._splitter.taken:
                 self._look_later(FRAME_LOOKS)
             elif looks:
                 self._look_later(looks - 1)
@@ -390,17 +390,17 @@ class Guest:
             return False
         frame = bytes(frames.encode(message))
         try:
-            sent = socket.send_fds(self._sock, [frame], fds)
+            byte_count = socket.send_fds(self._sock, [frame], fds)
         except OSError:
             return False
-        self._pending += frame[sent:]
+        self._pending += frame[byte_count:]
         self._watch()
         return True
 
     def _flush(self) -> None:
         try:
-            sent = self._sock.send(self._pending)
-            del self._pending[:sent]
+            byte_count = self._sock.send(self._pending)
+            del self._pending[:byte_count]
         except BlockingIOError:
             pass
         except OSError:
@@ -464,9 +464,9 @@ class Guest:
         self._pipes.hold(held=self.held or self._rest_timer is not None)
 
     def _watch(self) -> None:
-        read = not self.held and self._rest_timer is None
-        write = bool(self._pending)
-        self._reactor.watch(self._sock.fileno(), self._readable, read=read, write=write)
+        reads = not self.held and self._rest_timer is None
+        writes = bool(self._pending)
+        self._reactor.watch(self._sock.fileno(), self._readable, read=reads, write=writes)
 
     def _readable(self) -> None:
         if self._pending:
@@ -652,10 +652,10 @@ class Guest:
         user = self.lineage.user_of(pid)
         waiting = children(zygote)
         while waiting:
-            other = waiting.pop()
-            waiting += children(other)
-            if other not in guests:
-                _kill(other, lambda pid: self.lineage.user_of(pid) == user)
+            program_pid = waiting.pop()
+            waiting += children(program_pid)
+            if program_pid not in guests:
+                _kill(program_pid, lambda pid: self.lineage.user_of(pid) == user)
         if times > 1:
             self.signal(signal.SIGKILL)
 

@@ -51,7 +51,7 @@ DISMISSED: Final = 0.5
 #: Characters of a cell that is looked at. A longer cell runs as if there were no spare guest.
 _MOST: Final = 1 << 16
 _WORD: Final = re.compile(r"[^\W\d]\w*")
-_IMPORTED: Final = re.compile(r"^[ \t]*+(?:import|from)[ \t]++([\w., \t]++)", re.MULTILINE)
+_IMPORTED_NAMES: Final = re.compile(r"^[ \t]*+(?:import|from)[ \t]++([\w., \t]++)", re.MULTILINE)
 #: Words of a cell by which it may change what an import finds or does: it may change the
 #: environment, the folder, where modules are looked for, limits, or run other files.
 _SETTINGS: Final = frozenset({
@@ -198,7 +198,7 @@ class SpareGuest:
         if isinstance(message, messages.Query | messages.CommIn):
             return None
         guest = self._guest
-        if guest is not None and self._state is SpareState.ready and self._suits(message):
+        if guest is not None and self._state is SpareState.ready and self._suits_spare(message):
             self._guest = None
             self._stop_timer()
             return guest
@@ -210,7 +210,7 @@ class SpareGuest:
             self._end_in(DISMISSED)
         return None
 
-    def _suits(self, message: Any) -> bool:
+    def _suits_spare(self, message: Any) -> bool:
         """Return whether a request is a cell that may run in the spare guest, and gains by it."""
         if not isinstance(message, messages.Execute) or message.subshell:
             return False
@@ -238,8 +238,10 @@ class SpareGuest:
 
     def _imports_own(self, source: str) -> bool:
         """Return whether a cell imports a module beside the notebook, which may do anything."""
-        parts = (part for imported in _IMPORTED.findall(source) for part in imported.split(","))
-        names = {part.replace(".", " ").split()[0] for part in parts if part.strip(". \t")}
+        clauses = (
+            clause for imported in _IMPORTED_NAMES.findall(source) for clause in imported.split(",")
+        )
+        names = {clause.replace(".", " ").split()[0] for clause in clauses if clause.strip(". \t")}
         places = (f"{self._folder}/{name}" for name in names)
         return any(os.path.lexists(place) or os.path.lexists(f"{place}.py") for place in places)
 

@@ -205,7 +205,7 @@ def available_processors() -> int:
 #: 4,000.
 MOST_WRAPPINGS = 16
 MOST_BYTES = 1 << 18
-_NAME = "wrappings"
+_FILE_NAME = "wrappings"
 #: Stand for a kernel's own folders in an entry. No other word begins like this, because paths here
 #: are absolute.
 _SCRATCH = "{scratch}"
@@ -213,8 +213,8 @@ _PROJECT = "{project}"
 _SAME = "same"
 _DIFFERED = "differed"
 #: The fields of an entry before its words: whether it was the same as before, policy, project.
-_HEAD = 3
-_WORD = b"\0"
+_LEAST_FIELDS = 3
+_WORD_END = b"\0"
 _ENTRY = b"\0\0"
 
 
@@ -262,11 +262,11 @@ class WrappingCache:
         """Keep the words of this zygote's wrapping for later kernels."""
         entry = [self._policy, self._project, *map(self._placeless, words)]
         entries = _read(self._folder)
-        matching = [other for other in entries if other[1:3] == entry[:2]]
+        matching = [earlier for earlier in entries if earlier[1:3] == entry[:2]]
         state = _SAME if not matching or matching[0][1:] == entry else _DIFFERED
         if matching != [[state, *entry]] and all(entry):
-            others = [other for other in entries if other not in matching]
-            _write(self._folder, [[state, *entry], *others][:MOST_WRAPPINGS])
+            other_entries = [earlier for earlier in entries if earlier not in matching]
+            _write(self._folder, [[state, *entry], *other_entries][:MOST_WRAPPINGS])
 
     def _placeless(self, word: str) -> str:
         """Return a word with this kernel's folder replaced by what stands for it."""
@@ -286,29 +286,35 @@ class WrappingCache:
 def _read(folder: str) -> list[list[str]]:
     """Return the entries of the file; none if it is missing, too large, or not the user's alone."""
     try:
-        with open(f"{folder}/{_NAME}", "rb", opener=_open) as file:
+        with open(f"{folder}/{_FILE_NAME}", "rb", opener=_open) as file:
             status = os.fstat(file.fileno())
-            others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            if not stat.S_ISREG(status.st_mode) or others or status.st_uid != os.geteuid():
+            rights_of_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or rights_of_others
+                or status.st_uid != os.geteuid()
+            ):
                 return []
             entries = file.read(MOST_BYTES + 1)
     except (OSError, ValueError):
         return []
     if len(entries) > MOST_BYTES:
         return []
-    parsed = [[os.fsdecode(word) for word in entry.split(_WORD)] for entry in entries.split(_ENTRY)]
-    return [entry for entry in parsed if len(entry) >= _HEAD]
+    parsed = [
+        [os.fsdecode(word) for word in entry.split(_WORD_END)] for entry in entries.split(_ENTRY)
+    ]
+    return [entry for entry in parsed if len(entry) >= _LEAST_FIELDS]
 
 
 def _write(folder: str, entries: list[list[str]]) -> None:
     """Replace the file by a new one, completely or not at all."""
-    text = _ENTRY.join(_WORD.join(map(os.fsencode, entry)) for entry in entries)
-    name = f"{folder}/.{_NAME}-{os.getpid()}-{os.urandom(4).hex()}"
+    text = _ENTRY.join(_WORD_END.join(map(os.fsencode, entry)) for entry in entries)
+    name = f"{folder}/.{_FILE_NAME}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         with open(name, "xb", opener=_open) as file:
             file.write(text)
-        os.replace(name, f"{folder}/{_NAME}")
+        os.replace(name, f"{folder}/{_FILE_NAME}")
     except (OSError, ValueError):
         with contextlib.suppress(OSError, ValueError):
             os.unlink(name)

@@ -473,9 +473,13 @@ class Supervisor:
     # --- forks ----------------------------------------------------------------------------------
 
     def adopt(
-        self, copy: Snapshot, parent: Supervisor, of: str, place: messages.SessionSetup | None
+        self,
+        copy: Snapshot,
+        parent: Supervisor,
+        log_id: str,
+        place: messages.SessionSetup | None,
     ) -> None:
-        """Serve by a copy of the guest of ``parent``, whose session has the audit log id ``of``.
+        """Serve by a copy of the guest of ``parent``, whose session has this audit log id.
 
         With a ``place`` of its own the copy is under one more ruleset than its guest. A copy that
         does not take that ruleset does not come to serve (``guest.confine.landlock``). Raises
@@ -489,7 +493,7 @@ class Supervisor:
             raise GuestError("a sandbox that took a new guest by %policy narrow has no forks")
         if not copy.kept:
             raise GuestError("the copy ended before it could serve")
-        stopped = on_failure = Stopped("fork", of)
+        stopped = on_failure = Stopped("fork", log_id)
         if self._core.guest is not None:
             # A variant was picked. If it ends before it serves, the session stays as it was.
             on_failure = Stopped("crash", PICKED_ENDED)

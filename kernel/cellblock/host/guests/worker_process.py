@@ -119,8 +119,8 @@ class Worker(Generic[T]):
             self._sock.sendall(self.pending)
             self.pending.clear()
             frame = bytes(frames.encode(message))
-            sent = socket.send_fds(self._sock, [frame], fds)
-            self._sock.sendall(frame[sent:])
+            byte_count = socket.send_fds(self._sock, [frame], fds)
+            self._sock.sendall(frame[byte_count:])
         finally:
             self._sock.setblocking(False)
 
@@ -136,14 +136,14 @@ class Worker(Generic[T]):
     def _flush(self) -> None:
         with contextlib.suppress(OSError):
             while self.pending:
-                sent = self._sock.send(self.pending[:READ_SIZE])
-                del self.pending[:sent]
+                byte_count = self._sock.send(self.pending[:READ_SIZE])
+                del self.pending[:byte_count]
         self._watch()
 
     def _watch(self) -> None:
-        read = not self._held
+        reads = not self._held
         write = bool(self.pending)
-        self._reactor.watch(self._sock.fileno(), self._ready, read=read, write=write)
+        self._reactor.watch(self._sock.fileno(), self._ready, read=reads, write=write)
 
     def hold(self, *, held: bool) -> None:
         """Stop reading from the process, or go on."""

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 NO_PROCESS: Final = 2**22
 #: Finds the pid in the fdinfo of a pidfd. ``Pid`` is -1 if the process was waited for, and 0 if it
 #: is not in a namespace below ours.
-_PIDFD: Final = re.compile(rb"^Pid:\t([1-9]\d*)$", re.MULTILINE)
+_PID_OF_PIDFD: Final = re.compile(rb"^Pid:\t([1-9]\d*)$", re.MULTILINE)
 #: Finds the innermost of a process's pids in its status, which lists them from our namespace
 #: inwards.
-_STATUS: Final = re.compile(rb"^NSpid:\t.*?(\d+)$", re.MULTILINE)
+_PID_IN_NAMESPACE: Final = re.compile(rb"^NSpid:\t.*?(\d+)$", re.MULTILINE)
 _MAX_READ: Final = 4096
 
 
@@ -70,7 +70,7 @@ class Pids:
         """Return the host's pid of a fork; NO_PROCESS if it has ended or can't be known."""
         if not self._namespace:
             return pid
-        match = _PIDFD.search(_read(f"/proc/self/fdinfo/{pidfd}"))
+        match = _PID_OF_PIDFD.search(_read(f"/proc/self/fdinfo/{pidfd}"))
         self._outside[pid] = int(match[1]) if match else NO_PROCESS
         return self._outside[pid]
 
@@ -90,7 +90,7 @@ class Pids:
         """Return the zygote's pid of a process; NO_PROCESS if the process is gone."""
         if not self._namespace:
             return pid
-        match = _STATUS.search(_read(f"/proc/{pid}/status"))
+        match = _PID_IN_NAMESPACE.search(_read(f"/proc/{pid}/status"))
         return int(match[1]) if match else NO_PROCESS
 
 
@@ -292,15 +292,15 @@ class Zygote:
         self._send(messages.BeginSession(id=guest.lineage.number, pid=inside, user=user))
 
     def keep_only(
-        self, lineage: Lineage, user: int, pids: Iterable[int], others: Iterable[int] = ()
+        self, lineage: Lineage, user: int, pids: Iterable[int], other_pids: Iterable[int] = ()
     ) -> None:
-        """Have all processes in a user's OS sessions killed, except these and ``others``."""
+        """Have all processes in a user's OS sessions killed, except these and ``other_pids``."""
         self._send(
             messages.KeepOnly(
                 id=lineage.number,
                 user=user,
                 pids=tuple(map(self._pids.inside, pids)),
-                others=tuple(map(self._pids.inside, others)),
+                others=tuple(map(self._pids.inside, other_pids)),
             )
         )
 
@@ -325,8 +325,8 @@ class Zygote:
         if guest.pid is not None:
             self._pids.serves(guest.pid)
 
-    def end_forks(self, forks: tuple[int, ...], left: Callable[[], None]) -> None:
-        """Have all that descends from these forks ended; ``left`` is called when that is done."""
+    def end_forks(self, forks: tuple[int, ...], on_left: Callable[[], None]) -> None:
+        """Have all that descends from these forks ended; call ``on_left`` when that is done."""
         for number in forks:
             self._forks.pop(number, None)
             lineage = self._lineages.pop(number, None)
@@ -334,7 +334,7 @@ class Zygote:
             if mounts and (memory := self._shared_memory.pop(mounts, None)) is not None:
                 memory.close()
         number = next(self._numbers)
-        self._on_forks_ended[number] = left
+        self._on_forks_ended[number] = on_left
         self._send(messages.EndForks(id=number, forks=forks))
 
     def shared_memory(self, lineage: Lineage) -> SharedMemory | None:
@@ -343,8 +343,11 @@ class Zygote:
 
     def uses_device(self, guest: Guest) -> bool:
         """Return whether a guest has used a device, as far as the zygote's messages were read."""
-        seen = guest.lineage.uses_device
-        return bool(seen) and self._pids.inside(guest.pid or NO_PROCESS) in seen
+        pids_with_device = guest.lineage.uses_device
+        return (
+            bool(pids_with_device)
+            and self._pids.inside(guest.pid or NO_PROCESS) in pids_with_device
+        )
 
     def refresh(self, done: Callable[[str], None]) -> None:
         """Have layers forget what they looked up; ``done`` is called with why that failed, or "".
@@ -464,8 +467,8 @@ class Zygote:
     def _call_all_left(self) -> None:
         leaving = self._on_forks_ended
         self._on_forks_ended = {}
-        for left in leaving.values():
-            left()
+        for on_left in leaving.values():
+            on_left()
 
     # --- the zygote's end ---------------------------------------------------------------------
 
@@ -519,9 +522,9 @@ class Zygote:
         """Kill the zygote, and its guests with it; return whether it is gone."""
         # SIGTERM asks its reaper, if there is one, to kill the zygote and wait for its guests.
         asking = () if self._namespace else (signal.SIGTERM,)
-        gone = any(self._ended_by(number) for number in (*asking, signal.SIGKILL))
+        is_gone = any(self._ended_by(number) for number in (*asking, signal.SIGKILL))
         self._release()
-        return gone
+        return is_gone
 
     def _ended_by(self, number: int, seconds: float = PATIENCE) -> bool:
         with contextlib.suppress(ProcessLookupError):

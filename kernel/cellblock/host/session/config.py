@@ -63,7 +63,7 @@ WORK: Final = "work"
 #: hidden by itself.
 MOST_NAMED: Final = 1_000
 #: The folders in which guests look for programs.
-_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_SEARCH_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 class SessionOptions(Struct, frozen=True):
@@ -702,7 +702,7 @@ def guest_environment(
         {_USER: "cellblock"}
         | passed
         | {
-            "PATH": f"{sys.prefix}/bin:{_PATH}" if plan.subprocess else _PATH,
+            "PATH": f"{sys.prefix}/bin:{_SEARCH_PATH}" if plan.subprocess else _SEARCH_PATH,
             "HOME": home,
             "TMPDIR": folder,
             "LANG": "C.UTF-8",

@@ -39,7 +39,7 @@ create table if not exists history (
     session integer, line integer, raw text, source text, primary key (session, line));
 """
 #: What a database with this schema holds, as ``sqlite_master`` lists it.
-_OBJECTS: Final = {
+_OWN_OBJECTS: Final = {
     ("table", "sessions"),
     ("table", "history"),
     ("table", "sqlite_sequence"),
@@ -47,7 +47,7 @@ _OBJECTS: Final = {
 }
 #: Reads earlier cells. It checks types, because whoever wrote the file may have put values of any
 #: type into any column.
-_EARLIER: Final = """
+_SELECT_EARLIER: Final = """
 select session, line, text from (
     select session, line, case ? when 1 then raw else source end as text
     from history where session is not ?)
@@ -63,8 +63,8 @@ _MAX_TEXT: Final = 8 << 20
 #: Seconds that the event loop may wait for a database that is locked, or made to be slow, and the
 #: number of SQLite's instructions between looks at the clock.
 _PATIENCE: Final = 0.25
-_INSTRUCTIONS: Final = 10_000
-_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_STEPS_PER_CHECK: Final = 10_000
+_FILE_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class UntrustedError(OSError):
@@ -139,13 +139,17 @@ class History:
         For any other session this returns nothing.
         """
         entries = [] if session else self._entries(raw=raw)
-        return [e for e in entries if e[1] >= start and (stop is None or e[1] < stop)]
+        return [
+            entry for entry in entries if entry[1] >= start and (stop is None or entry[1] < stop)
+        ]
 
     def search(self, pattern: str, count: int | None, *, raw: bool, unique: bool) -> list[Entry]:
         """Return the last ``count`` cells of this session that match a glob pattern."""
-        matches = [e for e in self._entries(raw=raw) if fnmatch.fnmatchcase(e[2], pattern)]
+        matches = [
+            entry for entry in self._entries(raw=raw) if fnmatch.fnmatchcase(entry[2], pattern)
+        ]
         if unique:
-            matches = list({e[2]: e for e in matches}.values())
+            matches = list({entry[2]: entry for entry in matches}.values())
         return matches[-count:] if count else matches
 
     def close(self) -> None:
@@ -165,7 +169,9 @@ class History:
         def read_entries(db: sqlite3.Connection) -> list[Entry]:
             entries = list[Entry]()
             size = 0
-            for session, line, text in db.execute(_EARLIER, (raw, self._session, _MAX_CELL, count)):
+            for session, line, text in db.execute(
+                _SELECT_EARLIER, (raw, self._session, _MAX_CELL, count)
+            ):
                 size += len(text)
                 if size > _MAX_TEXT:
                     break
@@ -195,10 +201,10 @@ class History:
         """Make the tables. Raises UntrustedError for a database that holds anything else."""
         # Whoever wrote the file may have put views and triggers there instead of tables.
         db.execute("pragma trusted_schema = off")
-        db.set_progress_handler(lambda: time.monotonic() > self._deadline, _INSTRUCTIONS)
+        db.set_progress_handler(lambda: time.monotonic() > self._deadline, _STEPS_PER_CHECK)
         db.executescript(_SCHEMA)
         objects = set(db.execute("select type, name from sqlite_master"))
-        if not objects <= _OBJECTS:
+        if not objects <= _OWN_OBJECTS:
             raise UntrustedError("it holds more than history. Remove it.")
 
 
@@ -210,7 +216,7 @@ def _claim(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with closing(os.open(path.parent, FOLDER)) as folder:
         check_own(os.fstat(folder), path.parent)
-        with closing(os.open(path.name, _FILE, 0o600, dir_fd=folder)) as file:
+        with closing(os.open(path.name, _FILE_FLAGS, 0o600, dir_fd=folder)) as file:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise UntrustedError("not a regular file. Remove it.")
@@ -233,7 +239,7 @@ MOST_BYTES: Final = 4 << 20
 LONGEST_NAME: Final = 200
 DEEPEST: Final = 64
 #: Characters of a value that an error shows.
-_SHOWN: Final = 60
+_MOST_SHOWN: Final = 60
 _SCALARS: Final = frozenset({type(None), bool, int, float, str})
 _TOO_LARGE_REMEDY: Final = "Put large data in a file beneath a read root, and read it in a cell."
 
@@ -327,4 +333,4 @@ def _check_json(value: Any, depth: int = 0) -> None:
 def _shortened(value: object) -> str:
     """Return a value as an error shows it: ASCII, and not too long."""
     text = ascii(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

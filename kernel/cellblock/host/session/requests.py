@@ -822,9 +822,9 @@ class Requests:
         self._abandoned.add(request.message.id)
         self.finish(request, None)
 
-    def _violation(self, what: str) -> None:
-        """End the guest because it broke the protocol; ``what`` says how."""
-        self.supervisor.replace(Stopped("violation", f"protocol violation: {what}"))
+    def _violation(self, problem: str) -> None:
+        """End the guest because it broke the protocol; ``problem`` says how."""
+        self.supervisor.replace(Stopped("violation", f"protocol violation: {problem}"))
 
     # --- the user: questions and interrupts ---------------------------------------------------
 

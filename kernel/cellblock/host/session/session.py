@@ -80,17 +80,17 @@ if TYPE_CHECKING:
 
 
 #: Seconds that one step of copying may take before the event loop has its turn.
-_STEP: Final = 0.02
+_STEP_SECONDS: Final = 0.02
 _MAGIC: Final = "changes"
-_WORDS: Final = ("keep", "drop")
+_COMMANDS: Final = ("keep", "drop")
 #: Characters of a cell. A longer cell is not looked at for ``%changes``.
-_LONGEST: Final = 20_000
+_LONGEST_MAGIC_CELL: Final = 20_000
 OVERWRITE: Final = "--overwrite"
 
 
 def asked_in(cell: str) -> list[str] | None:
     """Return the words after ``%changes`` in a cell that only keeps or drops; None for others."""
-    if f"%{_MAGIC}" not in cell or len(cell) > _LONGEST:
+    if f"%{_MAGIC}" not in cell or len(cell) > _LONGEST_MAGIC_CELL:
         return None
     lines = [line.strip() for line in cell.splitlines()]
     statements = [line for line in lines if line and not line.startswith("#")]
@@ -100,7 +100,7 @@ def asked_in(cell: str) -> list[str] | None:
         or statements[0].split()[1:2] == []
     ):
         return None
-    if statements[0].split()[1] not in _WORDS:
+    if statements[0].split()[1] not in _COMMANDS:
         return None
     try:
         return shlex.split(statements[0], comments=True)[1:]
@@ -118,7 +118,7 @@ class Keeper:
         self._reactor = reactor
         self._front = front
         self._grants = Grants(GrantContext(scope="", policy=policy, digest=""), None)
-        self._steps = keeping.StepRunner(reactor, _STEP)
+        self._steps = keeping.StepRunner(reactor, _STEP_SECONDS)
         #: The listing of staged changes that is under way, or None.
         self._listing: threads.Work[list[Change]] | None = None
         self._failed: Callable[[str], None] = lambda _why: None
@@ -277,7 +277,7 @@ def _rows(staged: Staged, changes: Sequence[Change]) -> list[tables.ChangeRow]:
 
 
 #: Matches a cell that is only ``exit`` or ``quit``, as IPython spells them.
-_EXIT: Final = re.compile(r"\s*(?:exit|quit)(?:\((?P<keeps>True|keep_kernel=True)?\))?\s*")
+_EXIT_CELL: Final = re.compile(r"\s*(?:exit|quit)(?:\((?P<keeps>True|keep_kernel=True)?\))?\s*")
 
 
 def open_audit(policy: Policy | None, written: Counter[str] | None = None) -> Audit:
@@ -484,7 +484,9 @@ class Session:
         narrows = narrower is not None and narrower.handles(request, ruling, self)
         keeps = keeper is not None and keeper.handles(request, ruling, self.settings.rules)
         if not (narrows or keeps):
-            if (exit_cell := _EXIT.fullmatch(request.code)) is not None and not ruling.findings:
+            if (
+                exit_cell := _EXIT_CELL.fullmatch(request.code)
+            ) is not None and not ruling.findings:
                 keeps_kernel = exit_cell["keeps"] is not None
                 self._leave(request, done, keeps=keeps_kernel, admitted_by=ruling.by)
             else:

@@ -155,10 +155,10 @@ RESERVE: Final = 192 * 2**20
 FRESH: Final = 0.05
 PLENTY: Final = 2**30
 #: Seconds above which a fork took too long. A single slow fork may be the machine's fault. After
-#: ``_SLOW`` of them in a row the mode "auto" takes no snapshot for ``_REST`` times as long as the
-#: last one took, or until the guest has become smaller.
+#: ``_MOST_SLOW`` of them in a row the mode "auto" takes no snapshot for ``_REST`` times as long as
+#: the last one took, or until the guest has become smaller.
 TOO_LONG: Final = 0.25
-_SLOW: Final = 2
+_MOST_SLOW: Final = 2
 _REST: Final = 20
 #: Bytes up to which a guest is copied in milliseconds. If that takes long the machine is slow at
 #: everything, and leaving out snapshots would save nothing.
@@ -250,7 +250,7 @@ class Budget:
             self._slow = 0
             return
         self._slow += 1
-        if self._slow >= _SLOW:
+        if self._slow >= _MOST_SLOW:
             self._too_large = resident
             self._rests_until = self._clock() + _REST * seconds
             self.say("slow", f"the last one took {seconds:.1f} s")

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 #: together. Each later copy has half of the time that is left, because the user has waited already.
 PATIENCE: Final = 4.0
 #: Seconds that each copy has at least.
-_LEAST: Final = 0.25
+_LEAST_SECONDS: Final = 0.25
 #: How many times as long cells may take when a copy runs them again.
-_SLOWER: Final = 4
+_REPLAY_FACTOR: Final = 4
 #: Copies that may be killed at the same cell before that cell counts as what ends them.
 MAX_STUMBLES: Final = 4
 #: Ends of a guest that a cell may cause after it seemed to have ended. It would cause them again.
@@ -123,20 +123,22 @@ class Takeover:
         self._again = []
         self._resumed = None
 
-    def begins(self, snapshot: Snapshot, copy: Copy, now: float, *, leaves_chain: bool) -> float:
-        """Record that ``copy`` is tried from ``now`` on; return the seconds that it has."""
+    def begins(
+        self, snapshot: Snapshot, copy: Copy, began_at: float, *, leaves_chain: bool
+    ) -> float:
+        """Record that ``copy`` is tried from ``began_at`` on; return the seconds that it has."""
         self.snapshot = snapshot
         self.stands = copy.stands
         self.is_told = False
         self.leaves_chain = leaves_chain
         snapshot.after.clear()
         self._due = self._may_run_again()
-        again = _SLOWER * sum(request.seconds for request in self._due)
+        again = _REPLAY_FACTOR * sum(request.seconds for request in self._due)
         self._left += max(0.0, again - self._again_left)
         self._again_left = max(again, self._again_left)
         allowed = again + max(0.0, self._left - again) / 2
-        self._began = now
-        return max(_LEAST, min(allowed, self._left))
+        self._began = began_at
+        return max(_LEAST_SECONDS, min(allowed, self._left))
 
     def _may_run_again(self) -> list[PastRequest]:
         """Return which of the missing requests the copy may run again.
@@ -246,14 +248,14 @@ class Takeover:
         self._left -= now - self._began
         return killed
 
-    def ran_again(self, now: float) -> list[PastRequest]:
-        """Return the requests that the copy ran again, as having ended ``now``.
+    def ran_again(self, ended_at: float) -> list[PastRequest]:
+        """Return the requests that the copy ran again, as having ended ``ended_at``.
 
         They are recorded once more because the snapshot lacks them, should this guest end at once.
         After the last of them the guest has new random numbers, so requests after it can't be run
         again from before it.
         """
-        past = [replace(request, ended=now) for request in self._again]
+        past = [replace(request, ended=ended_at) for request in self._again]
         if past and past[-1].comes_out_the_same:
             past[-1] = replace(past[-1], repeatable=False, last_repeatable=True)
         return past

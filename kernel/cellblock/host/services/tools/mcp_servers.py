@@ -308,16 +308,9 @@ def _hint(schema: Any, depth: int = 0) -> str:
         return " | ".join(dict.fromkeys(hints)) if all(hints) else ""
     kind = schema.get("type")
     names = kind if isinstance(kind, list) else [kind]
-    hints = [
-        _TYPES[alternative]
-        for alternative in names
-        if isinstance(alternative, str) and alternative in _TYPES
-    ]
+    hints = [_TYPES[name] for name in names if isinstance(name, str) and name in _TYPES]
     items = _hint(schema.get("items"), depth + 1)
-    return " | ".join(
-        f"list[{items}]" if alternative == "list" and items else alternative
-        for alternative in hints
-    )
+    return " | ".join(f"list[{items}]" if hint == "list" and items else hint for hint in hints)
 
 
 def _arguments(
