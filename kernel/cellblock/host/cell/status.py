@@ -135,15 +135,17 @@ def _log(text: str) -> None:
         sys.stderr.flush()
 
 
-def _below_home(folder: str, since: float, shown: Collection[tuple[str, str]]) -> tuple[str, ...]:
-    """Return names in the cells' home folder that are as new as ``since`` and not yet ``shown``.
+def _below_home(
+    folder: str, since: float, names_shown: Collection[tuple[str, str]]
+) -> tuple[str, ...]:
+    """Return names in the cells' home folder that are as new as ``since``, but for ``names_shown``.
 
     Hidden and temporary files are left out.
     """
     names = list[str]()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, MAX_SAID):
-            skipped = entry.name.startswith((".", "tmp")) or ("~", entry.name) in shown
+            skipped = entry.name.startswith((".", "tmp")) or ("~", entry.name) in names_shown
             if not skipped and entry.stat(follow_symlinks=False).st_mtime >= since:
                 names.append(entry.name)
     return tuple(names)

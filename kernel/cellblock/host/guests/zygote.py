@@ -614,11 +614,11 @@ def _send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> No
     nothing after a partial frame could be understood.
     """
     frame = bytes(frames.encode(message))
-    sent = 0
+    byte_count = 0
     try:
         if fds:
-            sent = socket.send_fds(sock, [frame], fds)
-        sock.sendall(frame[sent:])
+            byte_count = socket.send_fds(sock, [frame], fds)
+        sock.sendall(frame[byte_count:])
     except TimeoutError:
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)

@@ -441,7 +441,7 @@ class _Cleaner:
             text,
             tags={*TAGS, _HOLE},
             clean_content_tags=set(),
-            attributes={tag: set(kept) for tag, kept in ATTRIBUTES.items()},
+            attributes={tag: set(allowed_names) for tag, allowed_names in ATTRIBUTES.items()},
             attribute_filter=self._attribute,
             set_tag_attribute_values={"input": {"type": "checkbox"}},
             url_schemes={"data", "http", "https", "mailto"},

@@ -309,7 +309,11 @@ class Comms:
                 continue
             pairs = paths.get(name, [])
             update = self._state_of(
-                widget, state, [p for p, _ in pairs], [b for _, b in pairs], parent
+                widget,
+                state,
+                [shown_path for shown_path, _ in pairs],
+                [shown_buffer for _, shown_buffer in pairs],
+                parent,
             )
             version = row.get("model_module_version")
             is_version = isinstance(version, str) and _VERSION_OF_PACKAGE.fullmatch(version)

@@ -247,20 +247,23 @@ def put(
             raise
 
 
-def is_as_put(folder: int, name: str, put: Put) -> bool:
-    """Return whether a file beneath ``folder`` still has the stamp and content of ``put``.
+def is_as_put(folder: int, name: str, expected: Put) -> bool:
+    """Return whether a file beneath ``folder`` still has the stamp and content of ``expected``.
 
     The descriptor ``folder`` stays open.
     """
     place = Place("", tuple(name.split("/")))
-    with suppress(ExchangeError, OSError), _opened(os.dup(folder), place, put.stamp[0]) as opened:
+    with (
+        suppress(ExchangeError, OSError),
+        _opened(os.dup(folder), place, expected.stamp[0]) as opened,
+    ):
         file = opened[0]
-        if stamp(os.fstat(file)) != put.stamp:
+        if stamp(os.fstat(file)) != expected.stamp:
             return False
         content = hashlib.blake2b()
         for _ in _hashed(read_parts(file), content):
             pass
-        return content.digest() == put.digest and stamp(os.fstat(file)) == put.stamp
+        return content.digest() == expected.digest and stamp(os.fstat(file)) == expected.stamp
     return False
 
 

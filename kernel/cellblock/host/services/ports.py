@@ -240,14 +240,14 @@ class Ports:
         reactor: Reactor,
         listed: Listed = (),
         hosts: tuple[str, ...] = (),
-        taken_ports: frozenset[int] = frozenset(),
+        taken: frozenset[int] = frozenset(),
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._reactor = reactor
         self._tell = tell
         self._listed = listed
         self._hosts = hosts
-        self._taken = taken_ports
+        self._taken = taken
         self._users = 1
         self._open: dict[int, OpenPort] = {}
         #: A netlink socket in the network that is served: it says which ports have listeners, and

@@ -963,8 +963,10 @@ class Core:
         running = self._release_guest()
         while self.chain and self.chain[-1] is not step.snapshot:
             self._drop(self.chain[-1])
-        now = self._world.now()
-        self._begin_takeover(Takeover(stopped, now, running, missed=step.again, undone=step.undone))
+        began_at = self._world.now()
+        self._begin_takeover(
+            Takeover(stopped, began_at, running, missed=step.again, undone=step.undone)
+        )
         self._try(step.snapshot)
 
     def relock(self, plan: messages.Plan) -> None:
@@ -1060,8 +1062,8 @@ class Core:
     def _allow_time(self, snapshot: Snapshot, copy: Copy) -> None:
         if self.takeover is not None:
             leaves_chain = snapshot not in self.chain
-            now = self._world.now()
-            seconds = self.takeover.begins(snapshot, copy, now, leaves_chain=leaves_chain)
+            began_at = self._world.now()
+            seconds = self.takeover.begins(snapshot, copy, began_at, leaves_chain=leaves_chain)
             self._remind(seconds, Cause.too_long, copy.number)
 
     def _waits_for_twin(self, snapshot: Snapshot) -> bool:

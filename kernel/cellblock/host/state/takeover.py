@@ -226,7 +226,7 @@ class Takeover:
 
     # --- the end of a copy, or of the takeover --------------------------------------------------
 
-    def fails(self, now: float, *, killed: bool) -> bool:
+    def fails(self, failed_at: float, *, killed: bool) -> bool:
         """Record that the copy did not take over; return whether its state is good all the same.
 
         A copy that was ``killed`` says nothing against its state. Neither does a copy that failed
@@ -245,7 +245,7 @@ class Takeover:
             killed = True
         self.snapshot = None
         self.stopped = self._otherwise
-        self._left -= now - self._began
+        self._left -= failed_at - self._began
         return killed
 
     def ran_again(self, ended_at: float) -> list[PastRequest]:
