@@ -314,7 +314,7 @@ class Approver:
         #: The request of the question that is put now, and the function that withdraws it.
         self._open: _Waiting | None = None
         self._withdraw: Callable[[], None] | None = None
-        #: Whether _go_on is on the stack.
+        #: Whether _decide_queued is on the stack.
         self._goes_on = False
         self._cell: ExecuteRequest | None = None
         #: Why no more questions are put for this cell; empty if they are.
