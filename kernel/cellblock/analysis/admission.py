@@ -137,16 +137,16 @@ def judge(raw: str, admitted: Admitted) -> Ruling:
         return _OPEN if call is None else _judge_template(raw, call, admitted, "")
     if runs_nothing(raw):
         return Ruling(by="no code", view=_view(raw))
-    by = ""
+    approval = ""
     if admitted.kind == "approved":
         approved = admitted.cells.get(sha256(raw))
         if approved is None or approved.source != raw:
             span = (1, 0, _end(raw, 1))
             return Ruling((_finding(raw, "cell-not-approved", span, remedy=admitted.remedy),))
-        by = f"approved in {approved.notebook}, cell {approved.number}"
+        approval = f"approved in {approved.notebook}, cell {approved.number}"
     elif call is None:
         return Ruling((_finding(raw, "not-a-template", (1, 0, _end(raw, 1))),))
-    return Ruling(by=by) if call is None else _judge_template(raw, call, admitted, by)
+    return Ruling(by=approval) if call is None else _judge_template(raw, call, admitted, approval)
 
 
 def judge_expression(text: str, admitted: Admitted) -> Ruling:
@@ -175,13 +175,13 @@ def _view(raw: str) -> View | None:
 # --- templates --------------------------------------------------------------------------------
 
 
-def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, by: str) -> Ruling:
+def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, approval: str) -> Ruling:
     """Decide about a cell that names a template."""
     template = admitted.templates.get(call.name) if call.name else None
     if template is None:
         why = "" if call.said else "The name of the template is missing"
-        known = sorted(admitted.templates)[:12]
-        remedy = f"Templates: {', '.join(known)}." if known else "This policy has no templates."
+        names = sorted(admitted.templates)[:12]
+        remedy = f"Templates: {', '.join(names)}." if names else "This policy has no templates."
         return Ruling((_at_name(raw, call, "template-not-found", why=why, remedy=remedy),))
     try:
         state = read_state(call.body)
@@ -191,20 +191,27 @@ def _judge_template(raw: str, call: TemplateCall, admitted: Admitted, by: str) -
         span = (line, column, column + 1)
         return Ruling((_finding(raw, "template-state", span, why=f"The state: {exc.message}"),))
     if problems := template.check(state)[:MAX_PROBLEMS]:
-        reasons = (f"The state, {each.path}: {each.message} ({each.keyword})" for each in problems)
+        reasons = (
+            f"The state, {problem.path}: {problem.message} ({problem.keyword})"
+            for problem in problems
+        )
         remedy = f"%template {call.name} shows the schema that a state has to fit."
-        findings = (_at_name(raw, call, "template-state", why=w, remedy=remedy) for w in reasons)
+        findings = (
+            _at_name(raw, call, "template-state", why=reason, remedy=remedy) for reason in reasons
+        )
         return Ruling(tuple(findings))
     by_template = f"template {template.name} {sha256(template.source)[:16]}"
-    return Ruling(by=f"{by}: {by_template}" if by else by_template, run=Run(template, state))
+    return Ruling(
+        by=f"{approval}: {by_template}" if approval else by_template, run=Run(template, state)
+    )
 
 
 def _at_name(raw: str, call: TemplateCall, rule: str, *, why: str, remedy: str) -> Finding:
     """Return a finding at the name in a template's call."""
     end = _end(raw, call.line)
     start = max(0, end - len(call.said)) if call.said else 0
-    said = call.said or "%%template"
-    return _finding(raw, rule, (call.line, start, end), subject=said, why=why, remedy=remedy)
+    subject = call.said or "%%template"
+    return _finding(raw, rule, (call.line, start, end), subject=subject, why=why, remedy=remedy)
 
 
 # --- findings ---------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ withitem         context_expr optional_vars
 
 
 def _rows() -> dict[type[ast.AST], tuple[str, ...]]:
-    known: dict[type[ast.AST], tuple[str, ...]] = {}
+    rows: dict[type[ast.AST], tuple[str, ...]] = {}
     for row in _NODES.strip().splitlines():
         walked, _, plain = row.partition("|")
         name, *fields = walked.split()
@@ -151,8 +151,8 @@ def _rows() -> dict[type[ast.AST], tuple[str, ...]]:
         # This Python lacks the type, or has a field that was not judged: then it isn't known.
         if node is None or set(node._fields) - {*fields, *plain.split()}:
             continue
-        known[node] = tuple(field for field in fields if field in node._fields)
-    return known
+        rows[node] = tuple(field for field in fields if field in node._fields)
+    return rows
 
 
 #: The fields of each known type of node that contain nodes or lists of nodes.
@@ -309,14 +309,14 @@ def _refuse_unread(report: Report, error: BaseException) -> None:
 # --- findings by the lines that were written, if IPython transformed them --------------
 
 
-def as_written(found: Sequence[Finding], raw: str, transformed: Transformed) -> list[Finding]:
+def as_written(findings: Sequence[Finding], raw: str, transformed: Transformed) -> list[Finding]:
     """Return findings with the lines of ``raw`` in place of those of the transformed source."""
-    if not transformed.changed or not found:
-        return list(found)
+    if not transformed.changed or not findings:
+        return list(findings)
     before = LINE_END.split(raw)
     lines = list(_lines(before, LINE_END.split(transformed.source), transformed.line_offset))
     moved = []
-    for finding in found:
+    for finding in findings:
         # A cell magic's body is within one line of the transformed source, so a finding in it may
         # be beyond that.
         beyond = finding.line + transformed.line_offset
@@ -332,12 +332,17 @@ def _lines(before: list[str], after: list[str], offset: int) -> Iterator[int]:
     other lines stay.
     """
     same = _count(before) - offset == _count(after)
-    at = offset
+    index = offset
     for line in after:
-        yield at + 1
-        while not same and at < len(before) - 1 and before[at] != line and before[at][-1:] == "\\":
-            at += 1
-        at += 1
+        yield index + 1
+        while (
+            not same
+            and index < len(before) - 1
+            and before[index] != line
+            and before[index][-1:] == "\\"
+        ):
+            index += 1
+        index += 1
 
 
 def _count(lines: list[str]) -> int:

@@ -62,9 +62,9 @@ class Bindings:
                 self._follow(code)
                 continue
             bound = set(_bound(statement))
-            read = _read(statement)
-            own = set[str]() if isinstance(statement, _READ_FIRST) else bound
-            self.read |= read - self.bound - own
+            names = _read(statement)
+            bound_first = set[str]() if isinstance(statement, _READ_FIRST) else bound
+            self.read |= names - self.bound - bound_first
             self.bound |= bound
 
 
@@ -99,25 +99,25 @@ def _bound_by(node: ast.AST) -> str:
 
 def _read(statement: ast.stmt) -> set[str]:
     """Return the names that a statement reads, without those that scopes within it bind."""
-    read = set[str]()
+    names = set[str]()
     local = set[str]()
     nodes: list[tuple[ast.AST, bool]] = [(statement, False)]
     while nodes:
         node, inside = nodes.pop()
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
-                read.add(name)
+                names.add(name)
             case ast.Name(id=name, ctx=ast.Del()) | ast.arg(arg=name) if inside:
                 local.add(name)
             case ast.ExceptHandler(name=str(name)) if inside:
                 local.add(name)
             case ast.AugAssign(target=ast.Name(id=name)):
-                read.add(name)
+                names.add(name)
             case _ if inside and (name := _bound_by(node)):
                 local.add(name)
         inside = inside or isinstance(node, _SCOPES)
-        nodes += ((part, inside) for part in ast.iter_child_nodes(node))
-    return read - local
+        nodes += ((child, inside) for child in ast.iter_child_nodes(node))
+    return names - local
 
 
 # --- whether a cell can be run again --------------------------------------------------------------

@@ -385,7 +385,7 @@ class Rules:
 
     def to_builtins(self) -> dict[str, Any]:
         """Return plain data for the wire; ``from_builtins`` reads it back."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {rule_field.name: getattr(self, rule_field.name) for rule_field in fields(self)}
         plain = {key: sorted(v) if isinstance(v, frozenset) else v for key, v in values.items()}
         return plain | {
             "modules": {k: None if n is None else list(n) for k, n in self.modules.items()}
@@ -395,7 +395,7 @@ class Rules:
     def from_builtins(cls, data: Mapping[str, Any]) -> Rules:
         """Return rules from the data of ``to_builtins``. Raises KeyError for a missing field."""
         sets = ("raw_modules", "magics", "operations", "own")
-        values = {one.name: data[one.name] for one in fields(cls)}
+        values = {rule_field.name: data[rule_field.name] for rule_field in fields(cls)}
         values |= {key: frozenset(values[key]) for key in sets}
         modules = {key: None if n is None else tuple(n) for key, n in values["modules"].items()}
         return cls(**values | {"modules": modules})
@@ -414,8 +414,8 @@ class Rules:
 
     def with_own(self, names: Iterable[str]) -> Rules:
         """Return rules for a session in which these names are the cells' own."""
-        own = frozenset(names)
-        return self if own == self.own else replace(self, own=own)
+        own_names = frozenset(names)
+        return self if own_names == self.own else replace(self, own=own_names)
 
     def is_raw(self, module: str) -> bool:
         """Return whether ``module`` belongs to a package that cells get as it is."""
@@ -481,44 +481,44 @@ def in_a_line(remedy: str, allows: Sequence[str], rules: Rules) -> str:
 
 def named_urls(source: str) -> tuple[str, ...]:
     """Return the first addresses that a source names, one for each host."""
-    found: dict[str, str] = {}
+    urls: dict[str, str] = {}
     for url in _NAMED_URL.findall(source):
         for host in _hosts_of(url):
-            found.setdefault(host, url)
-        if len(found) == _MOST_NAMED:
+            urls.setdefault(host, url)
+        if len(urls) == _MOST_NAMED:
             break
-    return tuple(found.values())
+    return tuple(urls.values())
 
 
 def _hosts_of(*urls: str) -> tuple[str, ...]:
     """Return the hosts of URLs as entries of ``ops.http.hosts``."""
-    found = []
+    hosts = []
     for url in urls:
         if match := _HOST_OF_URL.match(url):
             scheme, host = match[1].lower(), match[2].lower()
             port = match[3] or _PORTS[scheme]
-            at = f":{port}" if port != _PORTS[scheme] else ""
+            port_suffix = f":{port}" if port != _PORTS[scheme] else ""
             if _is_reached(host, port):
-                found.append(f"{'http://' * (scheme == 'http')}{host}{at}")
-    return tuple(dict.fromkeys(found))
+                hosts.append(f"{'http://' * (scheme == 'http')}{host}{port_suffix}")
+    return tuple(dict.fromkeys(hosts))
 
 
 def _is_reached(host: str, port: str) -> bool:
     """Return whether a host and port are possible."""
     numbers = host.split(".") if host[-1].isdigit() else ()
     return 0 < int(port) < 1 << 16 and all(
-        part.isdigit() and int(part) < 1 << 8 for part in numbers
+        number.isdigit() and int(number) < 1 << 8 for number in numbers
     )
 
 
 def allow_addresses(source: str) -> str:
     """Return the line that lets cells connect to the hosts in a source, or to an example."""
     pairs = [(host.lower(), port) for host, port in _HOST_AND_PORT.findall(source)]
-    found = [pair for pair in pairs if pair[0].count(".") or pair[0] == "localhost"]
-    if not found:
+    addresses = [pair for pair in pairs if pair[0].count(".") or pair[0] == "localhost"]
+    if not addresses:
         urls = filter(None, map(_HOST_OF_URL.match, named_urls(source)))
-        found = [(url[2].lower(), url[3] or _PORTS[url[1].lower()]) for url in urls]
-    named = dict.fromkeys(f"{host}:{port}" for host, port in found if _is_reached(host, port))
+        addresses = [(url[2].lower(), url[3] or _PORTS[url[1].lower()]) for url in urls]
+    named = dict.fromkeys(f"{host}:{port}" for host, port in addresses if _is_reached(host, port))
     first = list(named)[:_MOST_NAMED] or [f"{EXAMPLE_HOST}:443"]
     return list_line("network_access", first)
 
@@ -636,8 +636,8 @@ def sentence(*choices: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _shown(way: Replacement, rules: Rules) -> str:
-    return way.rewrite if not way.imports or rules.allows_module(way.imports) else ""
+def _shown(option: Replacement, rules: Rules) -> str:
+    return option.rewrite if not option.imports or rules.allows_module(option.imports) else ""
 
 
 def _shown_text(text: str) -> str:
@@ -704,11 +704,11 @@ def _write(path: str = "", rules: Rules = NO_RULES) -> Replacement:
 
 def _append(path: str = "", rules: Rules = NO_RULES, *, binary: bool = False) -> Replacement:
     path, grant, folder = _written(path or "log.txt", rules)
-    name, more, way = ("data", 'b"..."', ", binary=True") if binary else ("text", '"…"', "")
-    shown = _quoted(path)
-    lines = f"{name} = ops.read_file({shown}{way}) + {more}\nops.write_file({shown}, {name})"
-    both = ("ops.read_file", "ops.write_file")
-    return Replacement(both, lines, (_roots("read_file", path), grant), folder=folder)
+    name, content, flag = ("data", 'b"..."', ", binary=True") if binary else ("text", '"…"', "")
+    quoted = _quoted(path)
+    lines = f"{name} = ops.read_file({quoted}{flag}) + {content}\nops.write_file({quoted}, {name})"
+    operations = ("ops.read_file", "ops.write_file")
+    return Replacement(operations, lines, (_roots("read_file", path), grant), folder=folder)
 
 
 def _list(path: str = "", _rules: Rules = NO_RULES) -> Replacement:
@@ -716,12 +716,12 @@ def _list(path: str = "", _rules: Rules = NO_RULES) -> Replacement:
     return Replacement(("ops.list_dir",), lines, (_roots("list_dir", path),))
 
 
-def _http(url: str = "", _rules: Rules = NO_RULES, *others: str) -> Replacement:
-    shown, hosts = _shown_text(url) or _NO_URL, _hosts_of(url, *others)
+def _http(url: str = "", _rules: Rules = NO_RULES, *more_urls: str) -> Replacement:
+    address, hosts = _shown_text(url) or _NO_URL, _hosts_of(url, *more_urls)
     grants = [list_line("ops.http.hosts", hosts or [EXAMPLE_HOST])]
     if any(map(_PRIVATE.fullmatch, hosts)):
         grants.append("ops.http.allow_private = true")
-    lines = f"response = ops.http({_quoted(shown)})\nitems = response.json()"
+    lines = f"response = ops.http({_quoted(address)})\nitems = response.json()"
     return Replacement(("ops.http",), lines, tuple(grants))
 
 
@@ -730,8 +730,8 @@ def for_module(module: str, report: Report) -> Replacement | None:
     usual = REPLACED_MODULES.get(module) or REPLACED_MODULES.get(module.partition(".")[0])
     if usual is None or usual.operations != ("ops.http",) or not report.urls:
         return usual
-    first, *others = report.urls
-    return _http(first, report.rules, *others)
+    first, *more_urls = report.urls
+    return _http(first, report.rules, *more_urls)
 
 
 def _install(name: str, rules: Rules) -> Replacement:
@@ -838,8 +838,8 @@ def for_open(call: ast.Call | None, rules: Rules) -> Replacement:
         return _append(path, rules, binary="b" in mode)
     if "+" in mode or "x" in mode:
         # No rewrite is shown, since it would overwrite a file that these modes keep.
-        made = _append(path, rules) if "+" in mode else _write(path, rules)
-        return made._replace(rewrite="")
+        replacement = _append(path, rules) if "+" in mode else _write(path, rules)
+        return replacement._replace(rewrite="")
     if "w" in mode:
         return _write(path, rules)
     return _read_bytes(path) if "b" in mode else _read(path)
@@ -852,8 +852,8 @@ def by_package(call: ast.Call | None, rules: Rules) -> str:
         return ""
     if _WRITES.intersection(mode):
         folder = _shown_text(f"{rules.writes}/out.csv")
-        shown = _quoted(folder) if rules.writes and folder else ""
-        return f"write it with pandas, as df.to_csv({shown})" if shown else ""
+        quoted_path = _quoted(folder) if rules.writes and folder else ""
+        return f"write it with pandas, as df.to_csv({quoted_path})" if quoted_path else ""
     return read_by_pandas(rules, path)
 
 
@@ -863,17 +863,17 @@ def read_by_pandas(rules: Rules, path: str = "") -> str:
         return ""
     ending = path.rpartition(".")[2]
     reader = _READERS.get(ending, "read_csv") if path else "read_csv"
-    shown = path if ending in _READERS else "data/a.csv"
-    return f"read tables with pandas, as pd.{reader}({_quoted(shown)})"
+    example = path if ending in _READERS else "data/a.csv"
+    return f"read tables with pandas, as pd.{reader}({_quoted(example)})"
 
 
 def _arguments(call: ast.Call | None) -> tuple[str, str]:
     """Return the path and mode of a call of ``open``, empty if they are not literals."""
     if call is None:
         return "", ""
-    given: dict[str | None, ast.expr] = dict(zip(("file", "mode"), call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords}
-    path, mode = (_text(given.get(name)) for name in ("file", "mode"))
+    arguments: dict[str | None, ast.expr] = dict(zip(("file", "mode"), call.args, strict=False))
+    arguments |= {keyword.arg: keyword.value for keyword in call.keywords}
+    path, mode = (_text(arguments.get(name)) for name in ("file", "mode"))
     return _shown_text(path), mode
 
 
@@ -886,18 +886,20 @@ def for_command(line: str, rules: Rules) -> Replacement | None:
 
     It repeats a file, address or package if that is the command's only argument.
     """
-    program, *given = line.split() or [""]
+    program, *arguments = line.split() or [""]
     program = program.lstrip("%")
-    if program in _INSTALLERS and "install" in given:
-        asked = [word for word in given[given.index("install") + 1 :] if word not in _MANNERS]
-        package = _PACKAGE.fullmatch(asked[0].strip("'\"")) if len(asked) == 1 else None
+    if program in _INSTALLERS and "install" in arguments:
+        packages = [
+            word for word in arguments[arguments.index("install") + 1 :] if word not in _MANNERS
+        ]
+        package = _PACKAGE.fullmatch(packages[0].strip("'\"")) if len(packages) == 1 else None
         fits = package is not None and len(package[1]) <= _MAX_REPEATED
         return _install(package[1], rules) if package is not None and fits else None
     make = _COMMANDS.get(program)
     if make is None:
         return None
-    named = [word for word in given if word not in _APPENDS]
-    if make is _write and len(named) < len(given):
+    named = [word for word in arguments if word not in _APPENDS]
+    if make is _write and len(named) < len(arguments):
         make = _append
     fits = len(named) == 1 and (_URL if make is _http else _PATH).fullmatch(named[0]) is not None
     return make(_shown_text(named[0]) if fits else "", rules)

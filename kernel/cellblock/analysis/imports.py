@@ -138,8 +138,8 @@ def wanted(findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
 def granting(rules: Rules, imports: Iterable[Import]) -> Rules:
     """Return rules that also allow these imports."""
     named: dict[str, list[str]] = {"module": [], "package": []}
-    for each in imports:
-        named[each.kind].append(each.name)
+    for entry in imports:
+        named[entry.kind].append(entry.name)
     return rules.granting(named["module"], named["package"])
 
 
@@ -256,12 +256,12 @@ def check_import_from(node: ast.ImportFrom, report: Report) -> None:
         report.add("relative-import", node, text)
         return
     module = node.module or ""
-    known = report.rules.allows_module(module)
-    if not known:
+    is_allowed = report.rules.allows_module(module)
+    if not is_allowed:
         _refuse(module, node, report)
     for alias in node.names:
         check_binding(alias.asname or alias.name, alias, report)
-        if not known or report.rules.is_raw(module) or alias.name == "*":
+        if not is_allowed or report.rules.is_raw(module) or alias.name == "*":
             continue
         if not member_allowed(report.rules, module, alias.name):
             _refuse_member(module, alias.name, report, alias)
@@ -318,11 +318,11 @@ def why_member_refused(module: str, name: str, rules: Rules) -> tuple[str, Remed
         return left_out[0], Remedy(sentence(left_out[1]), whole)
     why = f"is not among the names that this policy allows from {module}"
     near = difflib.get_close_matches(name, names or (), n=1, cutoff=_NEAR)
-    meant = f"use {module}.{near[0]}" if near else ""
+    suggestion = f"use {module}.{near[0]}" if near else ""
     if instead := REPLACED_MODULES.get(subject):
-        return why, instead.remedy(rules, first=meant)
-    if whole or meant:
-        return why, Remedy(sentence(meant), whole)
+        return why, instead.remedy(rules, first=suggestion)
+    if whole or suggestion:
+        return why, Remedy(sentence(suggestion), whole)
     return why, Remedy(f"Use what dir({module}) lists.")
 
 
@@ -338,14 +338,14 @@ def _refuse(module: str, node: ast.alias | ast.ImportFrom, report: Report) -> No
         lines += (allow_addresses(report.source),)
     elif lines and why == _PROCESS:
         lines += ("subprocess_execution = true",)
-    own = _INSTEAD.get(top, "")
+    suggestion = _INSTEAD.get(top, "")
     if top in SCIENCE and rules.extends == "safe":
-        own = "choose the kernel cellblock (data), which has it"
-    asked = REMEDY if rules.approvals and approvable(module, rules) else ""
+        suggestion = "choose the kernel cellblock (data), which has it"
+    approval = REMEDY if rules.approvals and approvable(module, rules) else ""
     if instead := for_module(module, report):
-        remedy = instead.remedy(rules, first=own, more=lines, asked=asked)
-    elif own or asked or lines:
-        remedy = Remedy(sentence(own, asked), lines)
+        remedy = instead.remedy(rules, first=suggestion, more=lines, asked=approval)
+    elif suggestion or approval or lines:
+        remedy = Remedy(sentence(suggestion, approval), lines)
     elif is_held_back:
         remedy = Remedy("Use an allowed module.")
     else:

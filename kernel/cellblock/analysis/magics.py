@@ -133,10 +133,10 @@ def code_of(statement: ast.stmt) -> str | None:
     """Return the code of a statement's magic that runs as the cell's own (%%time); else None."""
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
         return None
-    _, words = _shape(statement.value) or ("", [""])
-    if words[0] == "timeit" or not of_name(words[0]).code_body:
+    _, texts = _shape(statement.value) or ("", [""])
+    if texts[0] == "timeit" or not of_name(texts[0]).code_body:
         return None
-    return transform_as_ipython(words[-1])
+    return transform_as_ipython(texts[-1])
 
 
 def steps_of_undo(line: str) -> int:
@@ -245,8 +245,8 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
     if name not in report.rules.magics or mark + name == _TEMPLATE:
         _refuse_magic(node, name, line, mark, report)
         return
-    if name == SHOWS_POLICY and (said := without_comment(line)):
-        _refuse_argument_of_policy(node, said, report)
+    if name == SHOWS_POLICY and (argument := without_comment(line)):
+        _refuse_argument_of_policy(node, argument, report)
     elif name == "config":
         if not CONFIG.fullmatch(line):
             why, remedy = "may set what runs, and is not a setting that cells may change", _TRAITS
@@ -258,8 +258,8 @@ def _check_magic(node: ast.Call, method: str, arguments: list[str], report: Repo
     if name == "prun" and body:  # it runs its argument and its body as one piece of code
         shift = report.shift + node.lineno - 1
         for candidate in code_candidates(line):
-            found = report.nested(f"{candidate}\n{body}", report.rules, shift)
-            report.findings += [finding for finding in found if finding not in report.findings]
+            findings = report.nested(f"{candidate}\n{body}", report.rules, shift)
+            report.findings += [finding for finding in findings if finding not in report.findings]
     elif body is not None and of_name(name).code_body:
         report.findings += report.nested(body, report.rules, report.shift + node.lineno)
 
@@ -289,8 +289,8 @@ def _refuse_magic(node: ast.Call, name: str, line: str, mark: str, report: Repor
         report.add("magic-not-allowed", node, _TEMPLATE, why=why, remedy=first)
         return
     if name not in MAGICS:
-        why, known = "is not a magic of IPython or cellblock", "%lsmagic lists the magics."
-        report.commands.append(("magic-not-allowed", node, mark + name, why, known))
+        why, hint = "is not a magic of IPython or cellblock", "%lsmagic lists the magics."
+        report.commands.append(("magic-not-allowed", node, mark + name, why, hint))
         return
     if of_name(name).outside:
         why = "works on your folders and programs, which mode safe keeps from cells"
@@ -330,10 +330,10 @@ def _check_lookup(node: ast.Call, line: str, report: Report) -> None:
     if not _LOOKUP_ARGUMENT.fullmatch(line):
         report.add("argument-not-allowed", node, line, why="is more than the name of an object")
         return
-    for word in _IDENTIFIER.findall(line):
-        refused = word in RESERVED or word in REFUSED_BUILTINS
-        if not is_free(word) or (refused and word.startswith("__")):
-            report.add("argument-not-allowed", node, word, why="names interpreter internals")
+    for name in _IDENTIFIER.findall(line):
+        refused = name in RESERVED or name in REFUSED_BUILTINS
+        if not is_free(name) or (refused and name.startswith("__")):
+            report.add("argument-not-allowed", node, name, why="names interpreter internals")
 
 
 def _check_code(node: ast.Call, name: str, line: str, report: Report) -> None:
@@ -361,14 +361,14 @@ def code_candidates(line: str) -> Iterator[str]:
     The magic's own option parser decides which of these is the code. All of them are judged.
     """
     yield line.strip()
-    at, after_option = 0, False
+    start, after_option = 0, False
     for _ in range(_MAX_OPTIONS):
-        word = _WORD.match(line, at)
-        is_option = word is not None and word[0].strip().startswith("-")
-        if word is None or not (is_option or after_option):
+        match = _WORD.match(line, start)
+        is_option = match is not None and match[0].strip().startswith("-")
+        if match is None or not (is_option or after_option):
             return
-        at, after_option = word.end(), is_option
-        yield line[at:].strip()
+        start, after_option = match.end(), is_option
+        yield line[start:].strip()
 
 
 def _parses(source: str) -> bool:

@@ -107,10 +107,10 @@ def check_name(node: ast.Name, report: Report) -> None:
 def _for_open(node: ast.Name, report: Report) -> Remedy:
     """Return the remedy for a use of ``open``, by the arguments of its call."""
     call = report.openings.get(id(node))
-    own = by_package(call, report.rules)
+    by_pandas = by_package(call, report.rules)
     instead = for_open(call, report.rules)
-    first = "" if own or "ops.write_file" in instead.operations else _INPUT
-    remedy = instead.remedy(report.rules, first=first, asked=own)
+    first = "" if by_pandas or "ops.write_file" in instead.operations else _INPUT
+    remedy = instead.remedy(report.rules, first=first, asked=by_pandas)
     return remedy._replace(text=remedy.text + _RENAME)
 
 
@@ -147,9 +147,9 @@ def settle_pending(tree: ast.AST, report: Report) -> None:
     """
     if not report.pending:
         return
-    own = own_reads(tree, BINDABLE_BUILTINS, report.rules.own)
+    own_nodes = own_reads(tree, BINDABLE_BUILTINS, report.rules.own)
     for name, node in report.pending:
-        if id(node) not in own:
+        if id(node) not in own_nodes:
             why, usual = REFUSED_BUILTINS[name]
             remedy = _for_open(node, report) if name == "open" else usual
             report.add("builtin-not-allowed", node, name, why=why, remedy=remedy)

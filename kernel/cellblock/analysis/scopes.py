@@ -51,53 +51,53 @@ class _Scope:
         return name in scope.bound
 
 
-def own_reads(tree: ast.AST, wanted: frozenset[str], before: frozenset[str]) -> set[int]:
-    """Return the ids of the nodes in ``tree`` that read a name in ``wanted`` which cells bind.
+def own_reads(tree: ast.AST, names: frozenset[str], before: frozenset[str]) -> set[int]:
+    """Return the ids of the nodes in ``tree`` that read one of ``names`` which cells bind.
 
     ``before`` are the names that earlier cells bound.
     """
-    own = set[int]()
-    stack: list[tuple[ast.AST, _Scope]] = [(tree, _Scope(bound_at_top(tree, wanted) | before))]
+    read_ids = set[int]()
+    stack: list[tuple[ast.AST, _Scope]] = [(tree, _Scope(bound_at_top(tree, names) | before))]
     while stack:
         node, scope = stack.pop()
         if isinstance(node, ast.Name):
-            if node.id in wanted and scope.finds(node.id):
-                own.add(id(node))
+            if node.id in names and scope.finds(node.id):
+                read_ids.add(id(node))
         elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             stack += ((each, scope) for each in _evaluated_outside(node))
-            inner = _scope_of(node, scope, wanted)
+            inner = _scope_of(node, scope, names)
             stack += ((each, inner) for each in _body(node))
         elif isinstance(node, _COMPREHENSIONS):
             first = node.generators[0]
             targets = [generator.target for generator in node.generators]
-            inner = _Scope(_bound_in(targets, wanted), scope)
+            inner = _Scope(_bound_in(targets, names), scope)
             stack.append((first.iter, scope))
             stack += ((each, inner) for each in (first.target, *first.ifs))
             stack += ((each, inner) for each in ast.iter_child_nodes(node) if each is not first)
         else:
             stack += ((each, scope) for each in ast.iter_child_nodes(node))
-    return own
+    return read_ids
 
 
-def bound_at_top(tree: ast.AST, wanted: frozenset[str]) -> frozenset[str]:
-    """Return the names in ``wanted`` that a cell binds at its top level, or by ``global``.
+def bound_at_top(tree: ast.AST, names: frozenset[str]) -> frozenset[str]:
+    """Return those of ``names`` that a cell binds at its top level, or by ``global``.
 
     They may still be bound for the cells after it.
     """
-    bound = set(_bound_in(ast.iter_child_nodes(tree), wanted))
+    bound = set(_bound_in(ast.iter_child_nodes(tree), names))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound |= _declared(node.body, ast.Global) & _bound_in(node.body, wanted)
+            bound |= _declared(node.body, ast.Global) & _bound_in(node.body, names)
     return frozenset(bound)
 
 
-def _scope_of(node: Function | ast.ClassDef, outer: _Scope, wanted: frozenset[str]) -> _Scope:
+def _scope_of(node: Function | ast.ClassDef, outer: _Scope, names: frozenset[str]) -> _Scope:
     """Return the scope of a function's or class's body."""
     body = _body(node)
     elsewhere = _declared(body, ast.Global | ast.Nonlocal)
-    bound = _bound_in(body, wanted) - elsewhere
+    bound = _bound_in(body, names) - elsewhere
     if not isinstance(node, ast.ClassDef):
-        bound |= {each.arg for each in _parameters(node)}
+        bound |= {parameter.arg for parameter in _parameters(node)}
     return _Scope(
         bound,
         outer,
@@ -115,8 +115,8 @@ def _parameters(node: Function) -> Iterator[ast.arg]:
     yield from filter(None, (node.args.vararg, node.args.kwarg))
 
 
-def _bound_in(nodes: Iterable[ast.AST], wanted: frozenset[str]) -> frozenset[str]:
-    """Return the names in ``wanted`` that these nodes bind in the scope that they are in."""
+def _bound_in(nodes: Iterable[ast.AST], names: frozenset[str]) -> frozenset[str]:
+    """Return those of ``names`` that these nodes bind in the scope that they are in."""
     bound = set[str]()
     stack = list(nodes)
     while stack:
@@ -129,7 +129,7 @@ def _bound_in(nodes: Iterable[ast.AST], wanted: frozenset[str]) -> frozenset[str
             stack.append(node.generators[0].iter)
         else:
             stack += ast.iter_child_nodes(node)
-    return wanted & bound
+    return names & bound
 
 
 def _evaluated_outside(node: Function | ast.ClassDef) -> list[ast.expr]:
@@ -150,15 +150,15 @@ def _walrus_targets(node: ast.AST) -> list[ast.expr]:
 
 def _declared(body: Iterable[ast.AST], kind: type | object) -> set[str]:
     """Return the names that ``global`` or ``nonlocal`` declares in a function's own scope."""
-    found = set[str]()
+    names = set[str]()
     stack = list(body)
     while stack:
         node = stack.pop()
         if isinstance(node, kind):  # type: ignore[arg-type]
-            found.update(node.names)  # type: ignore[attr-defined]
+            names.update(node.names)  # type: ignore[attr-defined]
         elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             stack += ast.iter_child_nodes(node)
-    return found
+    return names
 
 
 def _names_bound_by(node: ast.AST) -> tuple[str, ...]:

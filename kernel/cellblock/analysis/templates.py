@@ -56,9 +56,9 @@ def template_call(raw: str) -> TemplateCall | None:
     match = _CELL.match(raw)
     if match is None:
         return None
-    said = match[2].strip(" \t\r")
-    name = said if _NAME.fullmatch(said) else ""
-    return TemplateCall(name, said, raw[match.end() :], match[1].count("\n") + 1)
+    name_text = match[2].strip(" \t\r")
+    name = name_text if _NAME.fullmatch(name_text) else ""
+    return TemplateCall(name, name_text, raw[match.end() :], match[1].count("\n") + 1)
 
 
 def is_name(text: str) -> bool:
@@ -74,12 +74,12 @@ def analyse_template(source: str, rules: Rules) -> tuple[Finding, ...]:
 
     Never raises.
     """
-    found = analyse(source, rules)
+    findings = analyse(source, rules)
     try:
         parse(source)
     except (SyntaxError, RecursionError, MemoryError, ValueError):
-        return found  # it can't run, or ``analyse`` has refused it
-    return tuple(sorted([*found, *definitions(source)]))
+        return findings  # it can't run, or ``analyse`` has refused it
+    return tuple(sorted([*findings, *definitions(source)]))
 
 
 def entry(source: str) -> tuple[Finding, ...]:
@@ -194,11 +194,11 @@ def _check_shape(text: str) -> None:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the dict of an object. Raises StateError for a duplicate key."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise StateError(f"one object has the key {twice[:60]!r} twice")
-    return made
+    return members
 
 
 def _no_number(name: str) -> NoReturn:
@@ -345,11 +345,11 @@ class _Judge:
 
     def _origin(self, node: ast.AST) -> str:
         """Return where a name or a dotted one comes from; empty for the file's own, and others."""
-        top, dot, rest = _dotted(node).partition(".")
-        found = self._bound.get(top)
-        if found is None:  # a star may bring a name that hides a builtin
+        top, dot, attributes = _dotted(node).partition(".")
+        origins = self._bound.get(top)
+        if origins is None:  # a star may bring a name that hides a builtin
             return f"builtins.{top}" if top and not dot and "*" not in self._bound else ""
-        return found[0] + dot + rest if found[0] and len(set(found)) == 1 else ""
+        return origins[0] + dot + attributes if origins[0] and len(set(origins)) == 1 else ""
 
     def judge_body(self, body: list[ast.stmt]) -> None:
         """Judge the statements of a file, or of a class."""
@@ -371,8 +371,8 @@ class _Judge:
                 case _ if type(node).__name__ != "TypeAlias":
                     self._refuse(node)
                     continue
-            for part in _at_once(node):
-                self._judge_expression(part)
+            for expression in _at_once(node):
+                self._judge_expression(expression)
 
     def _judge_expression(self, node: ast.AST) -> None:
         """Refuse an expression that could run the file's own code while it is loaded."""
@@ -400,10 +400,10 @@ class _Judge:
     def _judge_decorators(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     ) -> None:
-        for number, each in enumerate(node.decorator_list):
-            function = each.func if isinstance(each, ast.Call) else each
+        for number, decorator in enumerate(node.decorator_list):
+            function = decorator.func if isinstance(decorator, ast.Call) else decorator
             if number or self._origin(function) not in DECORATORS:
-                self._refuse(each, _CALLED)
+                self._refuse(decorator, _CALLED)
 
     def _judge_class(self, node: ast.ClassDef) -> None:
         origins = set(map(self._origin, node.bases))
@@ -414,18 +414,18 @@ class _Judge:
             if keyword.arg in {None, "metaclass"}:
                 self._refuse(keyword.value, "makes the class by code that may run this file's")
         is_enum = not origins.isdisjoint(ENUMS)
-        for name, _, place in _bindings(node.body):
+        for name, _, binding in _bindings(node.body):
             special = name.startswith("__") and name.endswith("__") and name not in SPECIAL
             # An enumeration also calls methods with one underscore.
             if special or (is_enum and name.startswith("_") and name != "__doc__"):
-                self._report.add_at(_RULE, self._report.span(place), name, why=_CALLED)
+                self._report.add_at(_RULE, self._report.span(binding), name, why=_CALLED)
         self.judge_body(node.body)
         self._classes.add(node.name)
 
     def _refuse(self, node: ast.stmt | ast.expr, why: str = "") -> None:
         line, start, end = self._report.span(node)
-        said = self._report.line(line)[start:end]
-        self._report.add_at(_RULE, (line, start, end), said, why=why)
+        text = self._report.line(line)[start:end]
+        self._report.add_at(_RULE, (line, start, end), text, why=why)
 
 
 def _is_plain(target: ast.expr) -> bool:

@@ -65,8 +65,8 @@ def exceeded_limit(source: str) -> tuple[int, int, str] | None:
     """
     if len(source) > CHARACTERS:
         return len(source), CHARACTERS, "characters"
-    if len(source) > WORDS and (words := sum(1 for _ in _WORD.finditer(source))) > WORDS:
-        return words, WORDS, "words and signs"
+    if len(source) > WORDS and (word_count := sum(1 for _ in _WORD.finditer(source))) > WORDS:
+        return word_count, WORDS, "words and signs"
     return None
 
 
@@ -326,7 +326,7 @@ class _Meter:
 
         def read() -> str:
             line = readline()
-            self._spend(sum(len(run) ** 2 for run in _BLANKS.findall(line)) // _SQUARE)
+            self._spend(sum(len(blanks) ** 2 for blanks in _BLANKS.findall(line)) // _SQUARE)
             return line
 
         for token in self._generate(read, *args, **options):

@@ -66,10 +66,10 @@ class Support(Struct, frozen=True):
 
 def witnessed(names: Iterable[str], expected: Collection[str]) -> Support:
     """Return the support of a probe that saw ``names`` hold; usable if all ``expected`` did."""
-    seen = tuple(names)
-    unseen = [name for name in expected if name not in seen]
+    held = tuple(names)
+    unseen = [name for name in expected if name not in held]
     why = f"not witnessed: {', '.join(unseen)}" if unseen else "seen to hold in a probe"
-    return structs.replace(unprobed(why, usable=not unseen), witnessed=seen)
+    return structs.replace(unprobed(why, usable=not unseen), witnessed=held)
 
 
 def unprobed(why: str, *, usable: bool) -> Support:
@@ -127,12 +127,12 @@ class View(Struct, frozen=True):
 _ENOUGH: Final = 3
 
 
-def names_apart_from(shown: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
+def names_apart_from(visible: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
     """Return the first few names that are neither in nor above a path that is shown."""
     apart = (
         name
         for name in names
-        if not any(within(name, other) or within(other, name) for other in shown)
+        if not any(within(name, path) or within(path, name) for path in visible)
     )
     return tuple(islice(apart, _ENOUGH))
 
@@ -406,12 +406,12 @@ class Backend(ABC):
         """Return a declaration of ``devices`` with its holes on this machine."""
         from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
 
-        found = devices.find(policy.devices)
+        local_devices = devices.find(policy.devices)
         holes = [DRIVERS_CODE]
-        if found.missing:
-            holes.append(f"not here, or not yours to open: {', '.join(found.missing)}")
-        if found.without_requests:
-            paths = ", ".join(found.without_requests)
+        if local_devices.missing:
+            holes.append(f"not here, or not yours to open: {', '.join(local_devices.missing)}")
+        if local_devices.without_requests:
+            paths = ", ".join(local_devices.without_requests)
             holes.append(f"read, written and mapped only, no request is known of: {paths}")
         if self.why_no_requests():
             holes.append(self.why_no_requests())
@@ -427,8 +427,8 @@ class Backend(ABC):
         if support.usable:
             return declared
         return {
-            name: replace(each, status=Status.unavailable, holes=(), evidence=support.why)
-            for name, each in declared.items()
+            name: replace(declaration, status=Status.unavailable, holes=(), evidence=support.why)
+            for name, declaration in declared.items()
         }
 
 
@@ -484,7 +484,7 @@ def choose(policy: Policy, how: Literal["probe", "attempt"] = "probe") -> Chosen
     preferred = [policy.backend] if policy.backend in _CLASSES else []
     for name in (
         *preferred,
-        *(other for other in ORDER if other not in (*preferred, *ONLY_BY_NAME)),
+        *(candidate for candidate in ORDER if candidate not in (*preferred, *ONLY_BY_NAME)),
     ):
         backend = named(name).configured(policy)
         support: Support = getattr(backend, how)()

@@ -180,12 +180,12 @@ class Bubblewrap(Backend):
         """Run a wrapped program and return its output. Raises BackendError if it fails."""
         try:
             with self.command(argv, view) as (program, *options):
-                ran = run_trial([program, *options], _PATIENCE)
+                completed = run_trial([program, *options], _PATIENCE)
         except (OSError, BackendError) as error:
             raise BackendError(f"{PROGRAM} could not be tried: {error}") from None
-        if ran.returncode != 0:
-            raise BackendError(refusal(ran.stderr.decode(errors="replace").strip()))
-        return ran.stdout
+        if completed.returncode != 0:
+            raise BackendError(refusal(completed.stderr.decode(errors="replace").strip()))
+        return completed.stdout
 
     def repeatable(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
         """Return bwrap and its options, which stand before ``argv``."""
@@ -218,8 +218,8 @@ class Bubblewrap(Backend):
 
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that exist here and are neither in nor above a path of ``view``."""
-        shown = [*view.readable, *view.writable, *view.devices, *view.names, ALTERNATIVES]
-        return names_apart_from(shown, filter(os.path.exists, _LOOKED_FOR))
+        visible = [*view.readable, *view.writable, *view.devices, *view.names, ALTERNATIVES]
+        return names_apart_from(visible, filter(os.path.exists, _LOOKED_FOR))
 
 
 def _rights(view: View) -> list[str]:
@@ -233,43 +233,43 @@ def _rights(view: View) -> list[str]:
     if view.own_mounts:
         # The zygote's mounter keeps this, to mount a /proc for each session.
         names.append("CAP_SYS_ADMIN")
-    return [word for name in names for word in ("--cap-add", name)]
+    return [option for name in names for option in ("--cap-add", name)]
 
 
 def _mounts(argv: Sequence[str], view: View) -> list[str]:
     """Return the options that build the file system, folders before what lies beneath them."""
-    made: dict[str, tuple[str, ...]] = {}
+    mounts: dict[str, tuple[str, ...]] = {}
     for path in outermost([*view.readable, *canonical([ALTERNATIVES, argv[0]])]):
         if not within(path, _PROC):
-            made[path] = "--ro-bind-try", path, path
-    shown = (*made, *view.writable)
+            mounts[path] = "--ro-bind-try", path, path
+    visible = (*mounts, *view.writable)
     # Only the outermost: a mask beneath another mask would make its name anew.
-    for path in outermost(path for path in view.masked if is_masked(path, shown)):
+    for path in outermost(path for path in view.masked if is_masked(path, visible)):
         is_folder = os.path.isdir(path)
-        made[path] = ("--tmpfs", path) if is_folder else ("--ro-bind", os.devnull, path)
-    made |= {path: ("--bind-try", path, path) for path in view.writable}
-    made |= {path: ("--dev-bind-try", path, path) for path in view.devices}
-    made[_PROC] = "--proc", _PROC
+        mounts[path] = ("--tmpfs", path) if is_folder else ("--ro-bind", os.devnull, path)
+    mounts |= {path: ("--bind-try", path, path) for path in view.writable}
+    mounts |= {path: ("--dev-bind-try", path, path) for path in view.devices}
+    mounts[_PROC] = "--proc", _PROC
     if view.subprocess:
-        made |= _beside_processes(path for path in view.readable if within(path, _PROC))
+        mounts |= _beside_processes(path for path in view.readable if within(path, _PROC))
     if view.shared_memory:
-        made[SHARED_MEMORY] = "--size", str(view.shared_memory), "--tmpfs", SHARED_MEMORY
+        mounts[SHARED_MEMORY] = "--size", str(view.shared_memory), "--tmpfs", SHARED_MEMORY
     for link, target in STREAMS:
-        made[link] = "--symlink", target, link
+        mounts[link] = "--symlink", target, link
     for link, target in links([*argv, *view.names]):
-        if not any(within(link, path) for path in made):
-            made[link] = "--symlink", target, link
+        if not any(within(link, path) for path in mounts):
+            mounts[link] = "--symlink", target, link
     # A read root that lies in a write root is part of that one, and writable like it.
-    made = {
-        path: how
-        for path, how in made.items()
-        if how[0] != "--ro-bind-try" or not any(within(path, root) for root in view.writable)
+    mounts = {
+        path: options
+        for path, options in mounts.items()
+        if options[0] != "--ro-bind-try" or not any(within(path, root) for root in view.writable)
     }
-    words = [word for path in sorted(made, key=parts) for word in made[path]]
+    arguments = [argument for path in sorted(mounts, key=parts) for argument in mounts[path]]
     # Masks become read-only last, because there may be something to mount in them, such as devices
     # in /dev.
-    masks = [path for path, how in made.items() if how[0] == "--tmpfs"]
-    return words + [word for path in masks for word in ("--remount-ro", path)]
+    masks = [path for path, options in mounts.items() if options[0] == "--tmpfs"]
+    return arguments + [argument for path in masks for argument in ("--remount-ro", path)]
 
 
 def _beside_processes(granted: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -279,19 +279,19 @@ def _beside_processes(granted: Iterable[str]) -> dict[str, tuple[str, ...]]:
     whole machine: keys of the user, memory of the OS kernel, devices. Every entry that exists now
     is covered, whatever it is called. Links are left, because they lead to something of a process.
     """
-    shown = [*dict.fromkeys((*(path for path, _ in PROC_FILES), *granted))]
-    made: dict[str, tuple[str, ...]] = {}
+    visible = [*dict.fromkeys((*(path for path, _ in PROC_FILES), *granted))]
+    mounts: dict[str, tuple[str, ...]] = {}
     for entry in entries_of(_PROC):
-        if entry.name.isdigit() or entry.is_symlink() or entry.path in shown:
+        if entry.name.isdigit() or entry.is_symlink() or entry.path in visible:
             continue
         if entry.is_dir():
-            made[entry.path] = "--tmpfs", entry.path
-            made |= {
-                path: ("--ro-bind-try", path, path) for path in shown if within(path, entry.path)
+            mounts[entry.path] = "--tmpfs", entry.path
+            mounts |= {
+                path: ("--ro-bind-try", path, path) for path in visible if within(path, entry.path)
             }
         else:
-            made[entry.path] = "--ro-bind", os.devnull, entry.path
-    return made
+            mounts[entry.path] = "--ro-bind", os.devnull, entry.path
+    return mounts
 
 
 # --- why bwrap can't make namespaces here -----------------------------------------------------
@@ -329,12 +329,12 @@ _MEANINGS: Final = (
 _MAX_WORDS: Final = 300
 
 
-def how_to_have(asked: str) -> str:
+def how_to_have(policy_backend: str) -> str:
     """Return how to get bubblewrap, for when it would hold more than the backend in use.
 
-    ``asked`` is the policy's ``backend``.
+    ``policy_backend`` is the policy's ``backend``.
     """
-    if asked not in ("auto", Bubblewrap.name):
+    if policy_backend not in ("auto", Bubblewrap.name):
         return _NOT_ASKED
     if shutil.which(PROGRAM) is None:
         return f"install bubblewrap, and restart: {_INSTALL}"
@@ -353,12 +353,12 @@ def forbidden() -> str | None:
     return None
 
 
-def refusal(said: str) -> str:
+def refusal(error_text: str) -> str:
     """Return why bwrap failed: the setting at fault or what its error means, and the error."""
     reasons = [why for setting in _FORBIDDING if (why := _forbids(*setting))]
-    reasons += [meaning for part, meaning in _MEANINGS if part in said]
-    words = said.removeprefix("bwrap: ")[:_MAX_WORDS]
-    return f"{[*reasons, 'it fails here'][0]} (bwrap: {words})"
+    reasons += [meaning for fragment, meaning in _MEANINGS if fragment in error_text]
+    excerpt = error_text.removeprefix("bwrap: ")[:_MAX_WORDS]
+    return f"{[*reasons, 'it fails here'][0]} (bwrap: {excerpt})"
 
 
 def _forbids(name: str, value: str, remedy: str) -> str:

@@ -94,11 +94,11 @@ class Engine:
     environment: tuple[tuple[str, str], ...]
 
     def ask(
-        self, *words: str, seconds: float = PATIENCE, stdin: bytes = b""
+        self, *arguments: str, seconds: float = PATIENCE, stdin: bytes = b""
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a command of the engine to its end. Raises OSError, SubprocessError."""
         return subprocess.run(
-            [self.program, *words],
+            [self.program, *arguments],
             input=stdin,
             capture_output=True,
             timeout=seconds,
@@ -138,12 +138,12 @@ class Engine:
         Files keep their owner, so the process inside must be this user: by the same number, or if
         the engine runs in the user's own namespace, by the user's number there.
         """
-        who = f"{os.geteuid()}:{os.getegid()}"
-        words = [*_ALWAYS, *_BY_ENGINE[self.name]]
+        user = f"{os.geteuid()}:{os.getegid()}"
+        arguments = [*_ALWAYS, *_BY_ENGINE[self.name]]
         if self.name == "podman":
             mapped = ["--userns=keep-id"] if rootless else []
-            return [*words, *_limits_as_here(), *mapped, f"--user={who}"]
-        return [*words, f"--user={'0:0' if rootless else who}"]
+            return [*arguments, *_limits_as_here(), *mapped, f"--user={user}"]
+        return [*arguments, f"--user={'0:0' if rootless else user}"]
 
     def rootless(self) -> bool:
         """Whether the engine runs without privileges. Raises OSError, SubprocessError."""
@@ -180,8 +180,8 @@ def find_engine(name: str, environ: Mapping[str, str]) -> Engine:
                 if address and not address.startswith(("unix://", "/")):
                     why = "its machine is another, and no socket of ours reaches there"
                     raise EngineError(f"{setting} is {address.partition('://')[0]}://…: {why}")
-            kept = tuple((key, environ[key]) for key in _VARIABLES if key in environ)
-            return Engine(engine_name, program, kept)
+            variables = tuple((key, environ[key]) for key in _VARIABLES if key in environ)
+            return Engine(engine_name, program, variables)
     if name == "auto":
         raise EngineError("no container engine is installed: install docker, podman or nerdctl")
     raise EngineError(f"{name} is not installed")
@@ -214,13 +214,13 @@ _MEANINGS: Final = (
 )
 
 
-def explain(said: str) -> str:
+def explain(error_text: str) -> str:
     """Return what an engine's error means and what to do, followed by the error, shortened."""
-    words = " ".join(said.split())[-_MAX_WORDS:]
+    excerpt = " ".join(error_text.split())[-_MAX_WORDS:]
     for pattern, means in _MEANINGS:
-        if re.search(pattern, said):
-            return f"{means} ({words})"
-    return f"it fails here ({words or 'it gave no reason'})"
+        if re.search(pattern, error_text):
+            return f"{means} ({excerpt})"
+    return f"it fails here ({excerpt or 'it gave no reason'})"
 
 
 class EngineError(Exception):
@@ -339,7 +339,7 @@ class ContainerSpec:
         engine = fields["engine"] | {
             "environment": tuple(map(tuple, fields["engine"]["environment"]))
         }
-        mounts = tuple((path, tuple(words)) for path, words in fields["mounts"])
+        mounts = tuple((path, tuple(options)) for path, options in fields["mounts"])
         names = tuple(map(tuple, fields["names"]))
         return cls(**fields | {"engine": Engine(**engine), "mounts": mounts, "names": names})
 
@@ -366,16 +366,16 @@ class ContainerSpec:
 
         Raises OSError, SubprocessError.
         """
-        words = self.engine.options(rootless=self.engine.rootless())
-        words += [f"--network={'host' if self.network else 'none'}"]
+        arguments = self.engine.options(rootless=self.engine.rootless())
+        arguments += [f"--network={'host' if self.network else 'none'}"]
         if self.names:
             # The zygote listens at these addresses, also at ports below 1024.
-            words += ["--sysctl=net.ipv4.ip_unprivileged_port_start=0"]
-            words += [f"--add-host={name}:{address}" for name, address in self.names]
+            arguments += ["--sysctl=net.ipv4.ip_unprivileged_port_start=0"]
+            arguments += [f"--add-host={name}:{address}" for name, address in self.names]
         if self.runtime:
-            words += [f"--runtime={self.runtime}"]
+            arguments += [f"--runtime={self.runtime}"]
         if self.memory_bytes is not None:
-            words += [f"--memory={self.memory_bytes}", f"--memory-swap={self.memory_bytes}"]
+            arguments += [f"--memory={self.memory_bytes}", f"--memory-swap={self.memory_bytes}"]
         if self.tasks is not None:
-            words += [f"--pids-limit={self.tasks}"]
-        return words + [word for _, mount in self.mounts for word in mount]
+            arguments += [f"--pids-limit={self.tasks}"]
+        return arguments + [option for _, mount in self.mounts for option in mount]

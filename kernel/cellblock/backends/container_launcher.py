@@ -111,14 +111,14 @@ def _start(
 
 def _fetch_argv(control_fd: int, argv: Sequence[str]) -> list[str]:
     """Return the command that fetches descriptors from the socket and then executes ``argv``."""
-    ours = str(Path(__file__).parents[2])
+    package_path = str(Path(__file__).parents[2])
     program = (
         "import sys; sys.path.append(sys.argv[1]);"
         "from cellblock.guest.container_entry import enter;"
         "enter(sys.argv[2], int(sys.argv[3]), sys.argv[4:])"
     )
     options = ["-I", "-S", "-X", "utf8", "-c", program]
-    return [argv[0], *options, ours, SOCKET, str(control_fd), *argv]
+    return [argv[0], *options, package_path, SOCKET, str(control_fd), *argv]
 
 
 @contextlib.contextmanager
@@ -130,11 +130,11 @@ def _running(engine: Engine, command: list[str]) -> Iterator[subprocess.Popen[by
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env=dict(engine.environment),
-    ) as ran:
+    ) as process:
         try:
-            yield ran
+            yield process
         finally:
-            ran.kill()
+            process.kill()
 
 
 def _accept(
@@ -156,9 +156,9 @@ def _accept(
         if control.fileno() in ready:
             raise EngineError("nobody waits for it any more")
         if errors in ready:
-            part = os.read(errors, _MAX_SAID_BYTES)
-            complaint = (complaint + part)[-_MAX_SAID_BYTES:]
-            if not part:
+            chunk = os.read(errors, _MAX_SAID_BYTES)
+            complaint = (complaint + chunk)[-_MAX_SAID_BYTES:]
+            if not chunk:
                 raise EngineError(explain(complaint.decode(errors="replace")))
     raise EngineError(f"the engine has started no container within {PATIENCE:g} s")
 
@@ -200,15 +200,15 @@ def _start_attendant(
     engine: Engine, name: str, folder: str, control: socket.socket
 ) -> socket.socket:
     """Fork the attendant, which ends the container when the returned socket is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    our_end, attendant_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     group = os.getpgrp() if os.getpgrp() == os.getpid() else 0
     if os.fork() == 0:
-        ours.close()
+        our_end.close()
         control.close()
         os.setsid()
-        _attend(theirs, engine, name, folder, group)
-    theirs.close()
-    return ours
+        _attend(attendant_end, engine, name, folder, group)
+    attendant_end.close()
+    return our_end
 
 
 def _attend(

@@ -104,15 +104,15 @@ def find(entries: Iterable[str]) -> Found:
     """Return the devices that the entries of the field ``devices`` stand for here."""
     devices, missing, refused = dict[str, Device](), list[str](), list[tuple[str, str]]()
     for entry in entries:
-        there = dict[str, Device]()
+        at_entry = dict[str, Device]()
         for path in _nodes(entry):
-            found = _look_at(path)
-            if isinstance(found, str):
-                refused.append((entry, found))
-            elif found is not None:
-                there[path] = found
-        if there.keys() - {*_CONTROL}:
-            devices |= {device.path: device for device in there.values()}
+            outcome = _look_at(path)
+            if isinstance(outcome, str):
+                refused.append((entry, outcome))
+            elif outcome is not None:
+                at_entry[path] = outcome
+        if at_entry.keys() - {*_CONTROL}:
+            devices |= {device.path: device for device in at_entry.values()}
         elif entry not in dict(refused):
             missing.append(entry)
     without_requests = tuple(device.path for device in devices.values() if not device.requests)
@@ -121,10 +121,10 @@ def find(entries: Iterable[str]) -> Found:
 
 def granted(policy: Policy) -> tuple[Device, ...]:
     """Return the devices that guests get. Raises PolicyError for one that no policy may grant."""
-    found = find(policy.devices)
-    for entry, why in found.refused:
+    local_devices = find(policy.devices)
+    for entry, why in local_devices.refused:
         raise policy.error(why, "devices", entry, "Remove the entry.")
-    return found.devices
+    return local_devices.devices
 
 
 def files(policy: Policy) -> Iterator[str]:
@@ -132,8 +132,8 @@ def files(policy: Policy) -> Iterator[str]:
     for device in find(policy.devices).devices:
         yield from (path for path, _ in _OF_FAMILY.get(device.requests, ()))
         if device.requests:
-            at = f"/sys/dev/char/{device.major}:{device.minor}/device"
-            yield from filter(os.path.exists, (f"{at}/{fact}" for fact in _FACTS))
+            folder = f"/sys/dev/char/{device.major}:{device.minor}/device"
+            yield from filter(os.path.exists, (f"{folder}/{fact}" for fact in _FACTS))
         if device.requests == "kfd":
             yield _TOPOLOGY
 
@@ -167,11 +167,11 @@ def _caps_of(number: int) -> Iterator[str]:
     for pattern in ("gi*/access", "gi*/ci*/access"):
         for path in glob.glob(f"{_MIG.format(number)}/{pattern}"):
             try:
-                found = _CAP_NUMBER.search(Path(path).read_text(encoding="ascii"))
+                match = _CAP_NUMBER.search(Path(path).read_text(encoding="ascii"))
             except (OSError, ValueError):
                 continue
-            if found is not None:
-                yield f"{_CAPS}{found[1]}"
+            if match is not None:
+                yield f"{_CAPS}{match[1]}"
 
 
 def _look_at(path: str) -> Device | str | None:
@@ -182,21 +182,21 @@ def _look_at(path: str) -> Device | str | None:
     except OSError:
         return None
     try:
-        seen = os.fstat(fd)
+        status = os.fstat(fd)
         may_open = os.access(f"/proc/self/fd/{fd}", os.R_OK)
     finally:
         os.close(fd)
-    if stat.S_ISDIR(seen.st_mode) and path == _BY_PATH:
+    if stat.S_ISDIR(status.st_mode) and path == _BY_PATH:
         return None  # links to the others
-    if not stat.S_ISCHR(seen.st_mode) or not real.startswith(FOLDER):
+    if not stat.S_ISCHR(status.st_mode) or not real.startswith(FOLDER):
         return "it is not a character device below /dev"
-    major, minor = os.major(seen.st_rdev), os.minor(seen.st_rdev)
+    major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
     drivers = _drivers(major, minor)
     if why := next(filter(None, map(refused_driver, drivers)), None):
         return why
     if not (drivers and may_open):
         return None
-    family = next((FAMILIES[each] for each in drivers if each in FAMILIES), "")
+    family = next((FAMILIES[driver] for driver in drivers if driver in FAMILIES), "")
     return Device(path=real, major=major, minor=minor, requests=family)
 
 
@@ -229,7 +229,9 @@ def _drivers(major: int, minor: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _named(text: str, number: int) -> tuple[str, ...]:
-    return tuple(name.strip() for found, name in _LINE.findall(text) if int(found) == number)
+    return tuple(
+        name.strip() for line_number, name in _LINE.findall(text) if int(line_number) == number
+    )
 
 
 def _read(path: str) -> str:

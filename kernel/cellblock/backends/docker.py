@@ -151,13 +151,13 @@ class Docker(Backend):
         name = f"cellblock-{secrets.token_hex(8)}"
         command = spec.command(name, os.getpid(), inside)
         try:
-            ran = spec.engine.ask(*command[1:], seconds=_PATIENCE)
+            completed = spec.engine.ask(*command[1:], seconds=_PATIENCE)
         except subprocess.TimeoutExpired:
             spec.engine.remove([name])
             raise
-        if ran.returncode != 0:
-            return unprobed(explain(ran.stderr.decode(errors="replace")), usable=False)
-        return support_from(printed_answer(ran.stdout))
+        if completed.returncode != 0:
+            return unprobed(explain(completed.stderr.decode(errors="replace")), usable=False)
+        return support_from(printed_answer(completed.stdout))
 
     @contextlib.contextmanager
     def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
@@ -169,8 +169,8 @@ class Docker(Backend):
         control = argv[list(argv).index("-c") + 2]
         try:
             spec = self._spec(argv, view)
-        except EngineError as gone:  # it was there when ``glance`` looked
-            raise FileNotFoundError(errno.ENOENT, str(gone)) from None
+        except EngineError as exc:  # it was there when ``glance`` looked
+            raise FileNotFoundError(errno.ENOENT, str(exc)) from None
         program = (
             "import sys; sys.path[:] = sys.argv[sys.argv.index('-c', 1) + 4:];"
             "from cellblock.backends.container_launcher import main;"
@@ -190,7 +190,11 @@ class Docker(Backend):
             mounts=tuple(mounts(argv, view)),
             network=view.network,
             names=tuple(
-                dict.fromkeys((each.name, each.address) for each in view.neighbours if each.name)
+                dict.fromkeys(
+                    (neighbour.name, neighbour.address)
+                    for neighbour in view.neighbours
+                    if neighbour.name
+                )
             ),
             folder=os.path.dirname(bounds.scratch) if bounds else tempfile.gettempdir(),
             memory_bytes=bounds.memory_bytes if bounds else None,
@@ -211,8 +215,8 @@ class Docker(Backend):
 
     def mounted(self, view: View) -> tuple[str, ...]:
         """Return all of them, because engines follow links, except the scratch folder in memory."""
-        own = view.bounds.scratch if view.bounds else None
-        return tuple(path for path in view.movable if path != own)
+        scratch = view.bounds.scratch if view.bounds else None
+        return tuple(path for path in view.movable if path != scratch)
 
     def bounded(self, view: View) -> tuple[tuple[str, int], ...]:
         """Return the scratch folder, which lies in memory, with its size."""
@@ -223,8 +227,8 @@ class Docker(Backend):
 
     def unseen(self, view: View) -> tuple[str, ...]:
         """Return names that exist here, and not in a container that sees ``view``."""
-        shown = [*view.readable, *view.writable, *view.devices, *view.names, *_ITS_OWN, "/run"]
-        return names_apart_from(shown, filter(os.path.lexists, view.masked))
+        visible = [*view.readable, *view.writable, *view.devices, *view.names, *_ITS_OWN, "/run"]
+        return names_apart_from(visible, filter(os.path.lexists, view.masked))
 
 
 # --- mounts -----------------------------------------------------------------------------------
@@ -236,7 +240,7 @@ def mounts(argv: Sequence[str], view: View) -> list[Mount]:
     They are sorted so that a folder is mounted before what lies beneath it. An engine makes no
     links, so if a name leads through a link, the target is mounted at that name as well.
     """
-    made: dict[str, tuple[str, ...]] = {}
+    options: dict[str, tuple[str, ...]] = {}
     # If there are neighbours, the engine makes an /etc/hosts that says where they are.
     readable = [path for path in view.readable if path != _HOSTS or not view.neighbours]
     roots = outermost([*readable, *canonical([argv[0]])])
@@ -245,25 +249,25 @@ def mounts(argv: Sequence[str], view: View) -> list[Mount]:
     for path in roots:
         # A read root that lies in a write root is part of that one.
         if not _is_its_own(path) and not _is_in(path, view.writable):
-            made[path] = _bind(path, path, "readonly")
-    known = tuple(made)
+            options[path] = _bind(path, path, "readonly")
+    mounted = tuple(options)
     for name, _ in links([*argv, *view.names]):
         target = os.path.realpath(name)
-        if not _is_in(name, known) and _is_in(target, known):
-            made[name] = _bind(target, name, "readonly")
-    shown = (*made, *view.writable)
-    for path in outermost(path for path in view.masked if is_masked(path, shown)):
+        if not _is_in(name, mounted) and _is_in(target, mounted):
+            options[name] = _bind(target, name, "readonly")
+    visible = (*options, *view.writable)
+    for path in outermost(path for path in view.masked if is_masked(path, visible)):
         if not _is_its_own(path):
-            made[path] = _mask(path)
+            options[path] = _mask(path)
     for path in view.writable:
-        made[path] = _bind(path, path)
+        options[path] = _bind(path, path)
     if view.bounds:  # even if it lies in a writable folder, because it has a size
         # Memory that ends with the container. All its processes may write there; they are one user.
         size = view.bounds.scratch_bytes
-        words = [] if size is None else [f"tmpfs-size={size}"]
+        size_option = [] if size is None else [f"tmpfs-size={size}"]
         scratch = view.bounds.scratch
-        made[scratch] = _mount("type=tmpfs", f"dst={scratch}", "tmpfs-mode=1777", *words)
-    return sorted(made.items(), key=lambda entry: entry[0].split("/"))
+        options[scratch] = _mount("type=tmpfs", f"dst={scratch}", "tmpfs-mode=1777", *size_option)
+    return sorted(options.items(), key=lambda entry: entry[0].split("/"))
 
 
 def _is_in(path: str, roots: Iterable[str]) -> bool:
@@ -274,19 +278,19 @@ def _is_its_own(path: str) -> bool:
     return _is_in(path, _ITS_OWN)
 
 
-def _bind(source: str, at: str, *words: str) -> tuple[str, ...]:
-    return _mount("type=bind", f"src={source}", f"dst={at}", *words)
+def _bind(source: str, target: str, *options: str) -> tuple[str, ...]:
+    return _mount("type=bind", f"src={source}", f"dst={target}", *options)
 
 
 def _mask(path: str) -> tuple[str, ...]:
     if os.path.isdir(path):
-        words = "tmpfs-size=4096", "tmpfs-mode=0555", "readonly"
-        return _mount("type=tmpfs", f"dst={path}", *words)
+        options = "tmpfs-size=4096", "tmpfs-mode=0555", "readonly"
+        return _mount("type=tmpfs", f"dst={path}", *options)
     return _bind(os.devnull, path, "readonly")
 
 
-def _mount(*words: str) -> tuple[str, ...]:
+def _mount(*fields: str) -> tuple[str, ...]:
     """Return the option for a mount. Its words are fields of CSV, because paths may have commas."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(words)
+    csv.writer(line, lineterminator="").writerow(fields)
     return "--mount", line.getvalue()

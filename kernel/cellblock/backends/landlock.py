@@ -268,17 +268,17 @@ def _probe_plan(
 
 def _ask_child(plan: Plan) -> LockReport | str:
     """Fork a child that takes the locks; return its report, or why there is none."""
-    ours, theirs = os.pipe2(os.O_CLOEXEC)
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        _confine_and_report(plan, theirs)
-    os.close(theirs)
+        _confine_and_report(plan, write_end)
+    os.close(write_end)
     try:
-        return printed_answer(_read_all(ours, pid))
+        return printed_answer(_read_all(read_end, pid))
     except OSError as error:
         return f"the probe gave no answer: {error}"
     finally:
-        os.close(ours)
+        os.close(read_end)
         os.waitpid(pid, 0)
 
 
@@ -305,8 +305,8 @@ def _read_all(fd: int, pid: int) -> bytes:
         if not is_readable(fd, max(0.0, deadline - time.monotonic())):
             os.kill(pid, signal.SIGKILL)
             raise TimeoutError(f"none within {PATIENCE:g} s")
-        part = os.read(fd, _MAX_ANSWER_BYTES)
-        if not part:
+        chunk = os.read(fd, _MAX_ANSWER_BYTES)
+        if not chunk:
             break
-        data += part
+        data += chunk
     return data

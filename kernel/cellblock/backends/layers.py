@@ -55,14 +55,16 @@ def make_layers(
     denied = plan.denied(policy, private=private)
     imported = plan.canonical(plan.started_unconfined(tuple(plan.interpreter())))
     layers = []
-    read = plan.roots(policy.filesystem_read_roots, fill)
+    read_roots = plan.roots(policy.filesystem_read_roots, fill)
     later = tuple(_missing_secrets(policy, project))
-    readable = [root for root in roots if any(within(root, other) for other in read)]
+    readable = [root for root in roots if any(within(root, read_root) for read_root in read_roots)]
     for number, root in enumerate(filter(os.path.isdir, readable)):
         if any(within(root, path) for path in (*denied, *imported)):
-            what = "nothing can be staged in a folder that is denied, or that Python imports from"
+            message = (
+                "nothing can be staged in a folder that is denied, or that Python imports from"
+            )
             remedy = "Start the kernel in another folder, or take the root out."
-            raise policy.error(what, "filesystem_staged_roots", root, remedy)
+            raise policy.error(message, "filesystem_staged_roots", root, remedy)
         folder = f"{changes_folder()}/{scratch_name(scratch)}/{number}"
         with contextlib.suppress(OSError):  # the trial or the zygote will report that
             # For this user alone, because cells may give the files in it any mode.
@@ -79,19 +81,19 @@ def make_layers(
         )
     users = os.path.realpath(os.path.expanduser("~"))
     if home and layers and os.path.isdir(users) and users != "/":
-        layers.append(_of_home(users, scratch, (*roots, *read), (*denied, *later)))
+        layers.append(_of_home(users, scratch, (*roots, *read_roots), (*denied, *later)))
     return tuple(layers)
 
 
-def _of_home(home: str, scratch: Path, shown: Sequence[str], denied: Sequence[str]) -> Layer:
+def _of_home(home: str, scratch: Path, visible: Sequence[str], denied: Sequence[str]) -> Layer:
     """Return the layer of the cells' home folder, and make its folders.
 
     Below this layer there are only links to the paths in the user's home that cells are granted
-    (``shown``), under the names that they have there. So ``~/lab/x.csv`` is the project's file.
+    (``visible``), under the names that they have there. So ``~/lab/x.csv`` is the project's file.
     """
     folder_as_seen = f"{scratch}/{HOME}"
     folder = f"{changes_folder()}/{scratch_name(scratch)}/{HOME}"
-    granted = [root for root in plan.outermost(shown) if within(root, home) and root != home]
+    granted = [root for root in plan.outermost(visible) if within(root, home) and root != home]
     with contextlib.suppress(OSError):  # the trial or the zygote will report that
         os.makedirs(folder_as_seen, mode=0o700, exist_ok=True)
         for name in (UPPER, WORK):
@@ -111,9 +113,9 @@ def cover(layers: Iterable[Layer], policy: Policy, private: Sequence[Path]) -> t
     denied = plan.denied(policy, private=private)
 
     def new(layer: Layer) -> Iterator[str]:
-        known = {*layer.hidden, *layer.fixed}
+        covered = {*layer.hidden, *layer.fixed}
         for path in _beneath(layer.root, denied):
-            if not lies_in(path, known):
+            if not lies_in(path, covered):
                 yield path
 
     return tuple(
@@ -138,14 +140,14 @@ def _beneath(root: str, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(path[len(root.rstrip("/")) + 1 :] for path in inside)
 
 
-def why_not(layers: Sequence[Layer], backend: Backend, written: Sequence[str]) -> str:
+def why_not(layers: Sequence[Layer], backend: Backend, write_roots: Sequence[str]) -> str:
     """Return why these layers can't be laid behind a backend, or "".
 
-    ``written`` are folders that cells write to directly. A layer would cover such a folder in its
-    root, and from such a folder above the root cells could put another folder in its place.
+    ``write_roots`` are folders that cells write to directly. A layer would cover such a folder in
+    its root, and from such a folder above the root cells could put another folder in its place.
     """
     for layer in layers:
-        for folder in (*written, layer.folder):
+        for folder in (*write_roots, layer.folder):
             if within(folder, layer.root) or within(layer.root, folder):
                 return f"{folder} is written to as it is"
         file = Path(cache_folder(), f"overlay-{_circumstances(layer, backend)}")
@@ -194,9 +196,9 @@ def _try(layer: Layer, backend: Backend) -> str:
         argv = trial_argv("cellblock.guest.confine.layer", "run_trial", trial)
         view = plan.interpreter_view(writable=(layer.root, os.path.dirname(layer.folder)))
         with backend.command(argv, view) as command:
-            ran = run_trial(command, _PATIENCE)
-        answer = (ran.stdout or ran.stderr).decode(errors="replace").strip()
-        return answer[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"
+            completed = run_trial(command, _PATIENCE)
+        answer = (completed.stdout or completed.stderr).decode(errors="replace").strip()
+        return answer[-_MOST_SAID:] or f"the trial ended with status {completed.returncode}"
     except (OSError, ValueError, BackendError) as error:
         return str(error)
     finally:

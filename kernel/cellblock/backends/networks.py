@@ -71,8 +71,8 @@ def _try(backend: Backend) -> str:
             readable = (*view.readable, os.path.realpath(_HOSTS))
             view = structs.replace(view, readable=readable, names=(*view.names, _HOSTS))
             with backend.command(argv, view) as command:
-                ran = run_trial(command, _PATIENCE)
+                completed = run_trial(command, _PATIENCE)
     except (OSError, ValueError, BackendError) as error:
         return str(error)
-    answer = (ran.stdout or ran.stderr).decode(errors="replace").strip()
-    return answer[-_MOST_SAID:] or f"the trial ended with status {ran.returncode}"
+    answer = (completed.stdout or completed.stderr).decode(errors="replace").strip()
+    return answer[-_MOST_SAID:] or f"the trial ended with status {completed.returncode}"

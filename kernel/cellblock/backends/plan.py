@@ -113,10 +113,10 @@ def make_plan(
         ours = within(root, fill["{scratch}"])
         _refuse_writable(root, unwritable, policy, "filesystem_write_roots", ours=ours)
     staged: tuple[str, ...] = ()
-    read = roots(policy.filesystem_read_roots, fill)
+    read_roots = roots(policy.filesystem_read_roots, fill)
     for root in roots(policy.filesystem_staged_roots, fill):
         is_laid = any(within(root, layer.root) for layer in layers)
-        if is_laid and any(within(root, other) for other in read):
+        if is_laid and any(within(root, read_root) for read_root in read_roots):
             # A denied path that the layer does not hide, for example in a folder that Python
             # imports from, is cut out of the root.
             staged += cut_out(root, denied, policy)
@@ -128,13 +128,13 @@ def make_plan(
     readable = _readable(policy, fill, denied, libraries)
     plan = Plan(
         read_roots=(*readable, *((PROC,) if own_namespaces else ())),
-        listed=tuple(root for root in read if _can_be_listed(root, denied, policy)),
+        listed=tuple(root for root in read_roots if _can_be_listed(root, denied, policy)),
         write_roots=(*write_roots, *((SHARED_MEMORY,) if shared else ())),
         device_files=canonical(DEVICES),
         devices=_devices(policy, backend),
         staged_roots=staged,
         layers=layers,
-        apart=_are_apart(read, write_roots, layers, fill["{scratch}"]),
+        apart=_are_apart(read_roots, write_roots, layers, fill["{scratch}"]),
         # Otherwise bubblewrap has mounted one /dev/shm for all guests of the zygote.
         shared_memory=_shared_memory(policy)
         if shared and (own_mounts or not own_namespaces)
@@ -154,7 +154,7 @@ def make_plan(
         required=backend.locks,
     )
     plan = msgspec.structs.replace(plan, **_sockets(policy, plan, backend))
-    named = (*read, *write_roots, *(layer.root for layer in layers))
+    named = (*read_roots, *write_roots, *(layer.root for layer in layers))
     _refuse_large(plan, policy, all_denied, named)
     return plan
 
@@ -165,8 +165,8 @@ def _devices(policy: Policy, backend: Backend) -> tuple[Device, ...]:
         return ()
     from cellblock.backends import devices  # noqa: PLC0415 - most policies have none
 
-    found = devices.granted(policy)
-    return found if backend.grants_devices else ()
+    granted_devices = devices.granted(policy)
+    return granted_devices if backend.grants_devices else ()
 
 
 def _limits(policy: Policy, *, staged: bool, kept: bool, memory: int) -> Limits:
@@ -227,8 +227,8 @@ def _neighbours(policy: Policy, backend: Backend) -> tuple[Neighbour, ...]:
     if backend.why_no_list():
         return ()
     listed = [parse_address(entry) for entry in policy.network_access]
-    taken = {entry.literal for entry in listed}
-    free = (address for number in count() if (address := _MADE_UP + number) not in taken)
+    used_addresses = {entry.literal for entry in listed}
+    free = (address for number in count() if (address := _MADE_UP + number) not in used_addresses)
     names = dict.fromkeys(entry.host for entry in listed if entry.literal is None)
     made_up = {name: str(next(free)) for name in names if name != LOCALHOST}
     neighbours = dict[tuple[str, int], Neighbour]()
@@ -245,7 +245,7 @@ def _neighbours(policy: Policy, backend: Backend) -> tuple[Neighbour, ...]:
 
 
 def _are_apart(
-    read: Iterable[str], written: Iterable[str], layers: Sequence[Layer], scratch: str
+    read_roots: Iterable[str], write_roots: Iterable[str], layers: Sequence[Layer], scratch: str
 ) -> bool:
     """Return whether all roots lie in the scratch folder or in a layer.
 
@@ -253,7 +253,7 @@ def _are_apart(
     sees these.
     """
     places = (scratch, *(layer.root for layer in layers))
-    return all(any(within(root, place) for place in places) for root in (*read, *written))
+    return all(any(within(root, place) for place in places) for root in (*read_roots, *write_roots))
 
 
 def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequence[str]) -> None:
@@ -386,9 +386,9 @@ def make_view(
 
     denied = tuple(path for path in _denied(policy, private, fill) if not is_laid(path))
     stores = {os.path.dirname(os.path.dirname(layer.folder)) for layer in plan.layers}
-    written = (root for root in plan.write_roots if root != SHARED_MEMORY)
+    write_roots = (root for root in plan.write_roots if root != SHARED_MEMORY)
     # The zygote's own folder, whether its guests may write there or not.
-    writable = outermost((*written, *sorted(stores), str(scratch)))
+    writable = outermost((*write_roots, *sorted(stores), str(scratch)))
     # A layer is laid over a whole root. If cells may read only a part of the root by now, Landlock
     # keeps them from the rest.
     laid_over = (layer.root for layer in plan.layers)
@@ -434,11 +434,13 @@ def _movable(
     The machine's own roots are left out, because a container may have others. So are roots that lie
     in one that is written to, because they are not mounted by themselves.
     """
-    read = (root for root in read_roots if not any(within(root, other) for other in writable))
+    replaceable = (
+        root for root in read_roots if not any(within(root, folder) for folder in writable)
+    )
     return tuple(
         root
-        for root in (*read, *writable)
-        if root != "/" and not any(within(root, other) for other in defaults)
+        for root in (*replaceable, *writable)
+        if root != "/" and not any(within(root, folder) for folder in defaults)
     )
 
 
@@ -450,8 +452,8 @@ def _bounds(policy: Policy, scratch: str) -> Bounds:
     """
     files = policy.scratch_max_bytes
     parts = (policy.memory_max_bytes, policy.undo_max_bytes, files)
-    guest, *others = (part or 0 for part in parts)
-    memory = None if None in parts else guest * 9 // 4 + sum(others) + _ZYGOTE_BYTES
+    guest, *other_sizes = (size or 0 for size in parts)
+    memory = None if None in parts else guest * 9 // 4 + sum(other_sizes) + _ZYGOTE_BYTES
     max_processes = policy.max_processes
     tasks = (
         None
@@ -461,21 +463,21 @@ def _bounds(policy: Policy, scratch: str) -> Bounds:
     return Bounds(scratch, files, memory, tasks)
 
 
-def is_masked(path: str, shown: Iterable[str]) -> bool:
-    """Whether ``path`` must be masked: it exists, is no link, and lies beneath a path ``shown``."""
+def is_masked(path: str, visible: Iterable[str]) -> bool:
+    """Whether ``path`` must be masked: it exists, is no link, and lies in a ``visible`` path."""
     if os.path.islink(path) or not os.path.exists(path):
         return False
-    return any(within(path, root) for root in shown)
+    return any(within(path, root) for root in visible)
 
 
-def _refuse_many_masks(denied: Sequence[str], shown: Sequence[str], policy: Policy) -> None:
+def _refuse_many_masks(denied: Sequence[str], visible: Sequence[str], policy: Policy) -> None:
     """Raise PolicyError if more paths would be masked than a wrapper can mount over."""
-    masks = outermost(path for path in denied if is_masked(path, shown))
+    masks = outermost(path for path in denied if is_masked(path, visible))
     if len(masks) > MAX_MASKS:
         folder = _heaviest(dict.fromkeys(masks, 1), len(masks) - MAX_MASKS // 2)
         number = f"more than {MAX_MASKS:,}"
         problem = f"can't be kept: what is denied beneath {folder} takes {number} mounts"
-        raise _unkept(problem, folder, masks, shown, policy)
+        raise _unkept(problem, folder, masks, visible, policy)
 
 
 # --- what is denied ---------------------------------------------------------------------------
@@ -665,13 +667,13 @@ def standing(paths: Iterable[str]) -> tuple[str, ...]:
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """Return canonical paths sorted, without those that lie beneath another of them."""
-    kept: list[str] = []
+    outer: list[str] = []
     # Sorted with a slash at the end, a folder is followed directly by all that lies beneath it. So
     # a path can lie only in the folder that was kept last.
     for path in sorted(set(paths), key=lambda path: f"{path.rstrip('/')}/"):
-        if not kept or not within(path, kept[-1]):
-            kept.append(path)
-    return tuple(sorted(kept))
+        if not outer or not within(path, outer[-1]):
+            outer.append(path)
+    return tuple(sorted(outer))
 
 
 def spellings(path: str) -> tuple[str, ...]:

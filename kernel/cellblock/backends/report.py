@@ -84,12 +84,12 @@ def probes_for(policy: Policy) -> tuple[Probe, ...]:
 
 def disclosed(probe: Probe, declared: Mapping[str, Enforcement]) -> bool:
     """Whether the declaration has the hole that this probe passes through, or claims nothing."""
-    each = declared[probe.capability]
-    if each.status in (Status.unenforced, Status.unavailable):
+    declaration = declared[probe.capability]
+    if declaration.status in (Status.unenforced, Status.unavailable):
         return True
-    if probe.only_by and probe.only_by not in each.locks:
+    if probe.only_by and probe.only_by not in declaration.locks:
         return True
-    return probe.hole in each.holes
+    return probe.hole in declaration.holes
 
 
 def contradicted(proof: Proof) -> tuple[Probe, ...]:
@@ -98,11 +98,11 @@ def contradicted(proof: Proof) -> tuple[Probe, ...]:
 
 
 def _passed(proof: Proof, probe: Probe) -> bool:
-    seen = proof.results.get(probe.name)
-    return seen is not None and seen.outcome == "passed" and not seen.disclosed
+    attempt = proof.results.get(probe.name)
+    return attempt is not None and attempt.outcome == "passed" and not attempt.disclosed
 
 
-def judge(each: Enforcement, proof: Proof) -> Enforcement:
+def judge(declaration: Enforcement, proof: Proof) -> Enforcement:
     """Return a declaration as the probes bear it out: verified, unchanged, or contradicted.
 
     A capability is verified only if all its probes were witnessed. One that is declared unenforced
@@ -111,29 +111,31 @@ def judge(each: Enforcement, proof: Proof) -> Enforcement:
     results = {
         probe: proof.results[probe.name].outcome
         for probe in PROBES
-        if probe.capability == each.capability and probe.name in proof.results
+        if probe.capability == declaration.capability and probe.name in proof.results
     }
-    if not results or each.status in (Status.unenforced, Status.unavailable):
-        return each
+    if not results or declaration.status in (Status.unenforced, Status.unavailable):
+        return declaration
 
     def names(probes: Iterable[Probe]) -> str:
         return ", ".join(probe.name for probe in probes)
 
     if passed := [probe for probe in results if _passed(proof, probe)]:
         return replace(
-            each,
+            declaration,
             status=Status.partial if all(probe.around for probe in passed) else Status.unenforced,
-            holes=tuple(dict.fromkeys((*(probe.hole for probe in passed), *each.holes))),
+            holes=tuple(dict.fromkeys((*(probe.hole for probe in passed), *declaration.holes))),
             evidence=f"seen to pass: {names(passed)}; {proof.where}; {proof.time}",
             contradicted=True,
         )
     unseen = [probe for probe, outcome in results.items() if outcome not in {"refused", "passed"}]
     if unseen:
-        return replace(each, evidence=f"{each.evidence}; unwitnessed: {names(unseen)}")
+        return replace(
+            declaration, evidence=f"{declaration.evidence}; unwitnessed: {names(unseen)}"
+        )
     refused = names(probe for probe, outcome in results.items() if outcome == "refused")
     return replace(
-        each,
-        status=Status.verified if each.status is Status.asserted else each.status,
+        declaration,
+        status=Status.verified if declaration.status is Status.asserted else declaration.status,
         evidence=f"seen to be refused: {refused}; {proof.where}; {proof.time}",
     )
 
@@ -162,33 +164,39 @@ def settle(
     """
     settled = dict(declared)
     if report is not None:
-        settled = {name: _settled(each, report) for name, each in settled.items()}
+        settled = {name: _settled(declaration, report) for name, declaration in settled.items()}
     if proof is not None:
-        settled = {name: judge(each, proof) for name, each in settled.items()}
+        settled = {name: judge(declaration, proof) for name, declaration in settled.items()}
     return settled
 
 
-def _settled(each: Enforcement, report: LockReport) -> Enforcement:
-    if each.at_gate and GATE in report.achieved:
+def _settled(declaration: Enforcement, report: LockReport) -> Enforcement:
+    if declaration.at_gate and GATE in report.achieved:
         return replace(
-            each,
+            declaration,
             status=Status.asserted,
-            mechanism=each.at_gate,
+            mechanism=declaration.at_gate,
             holes=(),
             evidence=f"guest: gate: {report.achieved[GATE]}",
         )
-    if each.capability in _FORKED and "seccomp" in report.achieved and GATE not in report.achieved:
+    if (
+        declaration.capability in _FORKED
+        and "seccomp" in report.achieved
+        and GATE not in report.achieved
+    ):
         # Without a gate the filter refuses every fork, and nothing can let one through.
         why = "no gate: forks can't be let through one by one"
-        return replace(each, status=Status.unavailable, holes=(), evidence=why)
-    missing = [lock for lock in each.locks if lock not in report.achieved]
+        return replace(declaration, status=Status.unavailable, holes=(), evidence=why)
+    missing = [lock for lock in declaration.locks if lock not in report.achieved]
     if missing:
         why = "; ".join(f"{lock}: {report.failed.get(lock, 'not reported')}" for lock in missing)
-        return replace(each, status=Status.unavailable, holes=(), evidence=why)
-    if not each.locks:
-        return each
-    first = each.locks[0]
-    return replace(each, evidence=f"{each.evidence}; guest: {first}: {report.achieved[first]}")
+        return replace(declaration, status=Status.unavailable, holes=(), evidence=why)
+    if not declaration.locks:
+        return declaration
+    first = declaration.locks[0]
+    return replace(
+        declaration, evidence=f"{declaration.evidence}; guest: {first}: {report.achieved[first]}"
+    )
 
 
 def known_report(
@@ -222,17 +230,20 @@ def gaps(
     return tuple(
         Gap(
             capability=name,
-            status=each.status,
+            status=declaration.status,
             asked=_asked(policy, name),
-            actual=each.mechanism,
-            consequence=_fails_instead(policy, each) or "; ".join(each.holes) or ROWS[name].gap,
-            remedy=_remedy(policy, each),
-            contradicted=each.contradicted,
+            actual=declaration.mechanism,
+            consequence=_fails_instead(policy, declaration)
+            or "; ".join(declaration.holes)
+            or ROWS[name].gap,
+            remedy=_remedy(policy, declaration),
+            contradicted=declaration.contradicted,
             # Otherwise something is only missing: no cell can do what the policy forbids.
-            matters=each.contradicted or not (ROWS[name].lacked or _fails_instead(policy, each)),
+            matters=declaration.contradicted
+            or not (ROWS[name].lacked or _fails_instead(policy, declaration)),
         )
         for name in DECLARED
-        if configured(policy, name) and not (each := settled[name]).holds
+        if configured(policy, name) and not (declaration := settled[name]).holds
     )
 
 
@@ -253,7 +264,7 @@ def replaced(policy: Policy, chosen: Chosen) -> tuple[Gap, ...]:
     )
 
 
-def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
+def blocking(policy: Policy, all_gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
     """Return the gaps with which nothing may run.
 
     These are gaps in required capabilities, and all gaps under ``on_unsupported = "error"``. A
@@ -262,7 +273,7 @@ def blocking(policy: Policy, found: tuple[Gap, ...]) -> tuple[Gap, ...]:
     """
     return tuple(
         gap
-        for gap in found
+        for gap in all_gaps
         if (gap.contradicted or gap.status is not Status.partial)
         and (policy.on_unsupported == "error" or gap.capability in policy.required)
     )
@@ -276,16 +287,24 @@ def configured(policy: Policy, capability: str) -> bool:
     )
 
 
-def _fails_instead(policy: Policy, each: Enforcement) -> str:
+def _fails_instead(policy: Policy, declaration: Enforcement) -> str:
     """Return what does not work here although the policy allows it, or ""."""
-    if each.capability == "network_access" and isinstance(policy.network_access, tuple):
-        if policy.network_access and each.status is Status.unavailable and not each.locks:
+    if declaration.capability == "network_access" and isinstance(policy.network_access, tuple):
+        if (
+            policy.network_access
+            and declaration.status is Status.unavailable
+            and not declaration.locks
+        ):
             return "connections to the listed addresses fail"
-    elif each.capability == "ports" and policy.ports and each.status is Status.unavailable:
+    elif (
+        declaration.capability == "ports"
+        and policy.ports
+        and declaration.status is Status.unavailable
+    ):
         return "servers that cells start can't be reached from your browser"
-    elif each.capability == "devices" and each.status is Status.unavailable:
+    elif declaration.capability == "devices" and declaration.status is Status.unavailable:
         return "cells have none of these devices"
-    elif each.capability == "package_installation" and policy.package_installation:
+    elif declaration.capability == "package_installation" and policy.package_installation:
         return "a cell that runs an installer fails"
     return ""
 
@@ -299,11 +318,11 @@ def _asked(policy: Policy, capability: str) -> str:
     return str(value)
 
 
-def _remedy(policy: Policy, each: Enforcement) -> str:
-    if each.contradicted:
+def _remedy(policy: Policy, declaration: Enforcement) -> str:
+    if declaration.contradicted:
         return _REMEDY_IF_CONTRADICTED
-    row = ROWS[each.capability]
-    remedy = (each.status is Status.partial and row.remedy_if_partial) or row.remedy
+    row = ROWS[declaration.capability]
+    remedy = (declaration.status is Status.partial and row.remedy_if_partial) or row.remedy
     return remedy.replace("{bubblewrap}", how_to_have(policy.backend))
 
 
@@ -362,8 +381,8 @@ def doctor_report(
     except BackendError:
         chosen = choose(policy.replace(mode="safe", require=(), on_unsupported="warn"))
     declared = chosen.declare(policy)
-    proof, seen = prove(policy, chosen) if prove else (None, None)
-    report = known_report(chosen, proof, seen)
+    proof, lock_report = prove(policy, chosen) if prove else (None, None)
+    report = known_report(chosen, proof, lock_report)
     return DoctorReport(
         backend=chosen.backend.name,
         order=_order(policy, chosen),
@@ -377,10 +396,10 @@ def doctor_report(
             ProbeVerdict(
                 name=name,
                 capability=BY_NAME[name].capability,
-                outcome="disclosed" if seen.disclosed else seen.outcome,
-                detail=seen.detail,
+                outcome="disclosed" if attempt.disclosed else attempt.outcome,
+                detail=attempt.detail,
             )
-            for name, seen in (proof.results if proof else {}).items()
+            for name, attempt in (proof.results if proof else {}).items()
         ),
         unproved=proof.failure if proof else "the suite of probes was not run",
     )
@@ -390,9 +409,9 @@ def _order(policy: Policy, chosen: Chosen) -> tuple[BackendVerdict, ...]:
     chosen_name = chosen.backend.name
     verdicts = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
     verdicts.append(BackendVerdict(chosen_name, "chosen", chosen.support.why))
-    tried = {verdict.name for verdict in verdicts}
+    names_tried = {verdict.name for verdict in verdicts}
     for name in ORDER:
-        if name in tried:
+        if name in names_tried:
             continue
         if name in ONLY_BY_NAME:
             why = f'taken by name only: backend = "{name}"'

@@ -163,8 +163,8 @@ class Seatbelt(Backend):
             return unprobed(f"the probe gave no answer: {error}", usable=False)
         if isinstance(answer, str):
             return unprobed(answer, usable=False)
-        seen = (name for name in _ATTEMPTS if answer.get(name) and not answer.get(f"no {name}"))
-        return witnessed(seen, _ATTEMPTS)
+        held = (name for name in _ATTEMPTS if answer.get(name) and not answer.get(f"no {name}"))
+        return witnessed(held, _ATTEMPTS)
 
     @contextlib.contextmanager
     def command(self, argv: Sequence[str], view: View) -> Iterator[list[str]]:
@@ -248,16 +248,18 @@ def _rules(view: View) -> dict[str, str]:
     denied = [path for path in view.masked if path != "/dev"]
     # The policy's own packages lie in a folder of the host that is denied, so they are granted
     # again after the denials.
-    kept = [root for root in readable if within(root, package_folder())]
-    read = "file-read* file-map-executable"
+    packages = [root for root in readable if within(root, package_folder())]
+    read_operations = "file-read* file-map-executable"
     return {
         "exec": _lines(rule("allow", "process-exec", literals(executables())), programs),
-        "read": rule("allow", read, trees(readable)),
+        "read": rule("allow", read_operations, trees(readable)),
         "write": rule("allow", "file-read* file-write*", trees(view.writable)),
         "above": rule("allow", "file-read-metadata", literals(sorted(above))),
         # A list of addresses opens nothing, because a profile's filters know only this machine.
         "network": _NETWORK if view.network else "",
-        "denied": _lines(rule("deny", "file*", trees(denied)), rule("allow", read, trees(kept))),
+        "denied": _lines(
+            rule("deny", "file*", trees(denied)), rule("allow", read_operations, trees(packages))
+        ),
     }
 
 
@@ -324,7 +326,7 @@ def quoted(path: str) -> str:
     if {".", ".."} & set(path.split("/")):
         raise ValueError("not a canonical path")
     # Cc are control characters, Cs are bytes that are not UTF-8, as Python represents them.
-    if any(unicodedata.category(each) in ("Cc", "Cs") for each in path):
+    if any(unicodedata.category(char) in ("Cc", "Cs") for char in path):
         raise ValueError("a control character, or not UTF-8")
     escaped = path.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -34,8 +34,8 @@ class Credential(Table):
 def credentials_of(**values: Any) -> dict[str, Credential]:
     """Return credentials by name, made from a file's values where they are not credentials yet."""
     return {
-        name: each if isinstance(each, Credential) else Credential(**frozen(each))
-        for name, each in values.items()
+        name: value if isinstance(value, Credential) else Credential(**frozen(value))
+        for name, value in values.items()
     }
 
 
@@ -44,20 +44,20 @@ def credentials_of(**values: Any) -> dict[str, Credential]:
 
 def source_parts(source: str) -> tuple[str, str]:
     """Return the kind of a secret's source, "env" or "file", and its name. Raises ValueError."""
-    kind, colon, place = source.partition(":")
-    fits = {"env": place.isidentifier(), "file": bool(place) and "\0" not in place}
+    kind, colon, name = source.partition(":")
+    fits = {"env": name.isidentifier(), "file": bool(name) and "\0" not in name}
     if not colon or not fits.get(kind):
         raise ValueError("it does not say where a secret is")
-    return kind, place
+    return kind, name
 
 
 def named_by(source: str, kind: str) -> str:
     """Return the variable (``kind`` "env") or path ("file") of a source; empty for another kind."""
     try:
-        actual, place = source_parts(source)
+        actual, name = source_parts(source)
     except ValueError:
         return ""
-    return place if actual == kind else ""
+    return name if actual == kind else ""
 
 
 # --- texts about credentials ----------------------------------------------------------------------
@@ -68,8 +68,8 @@ _HTTPS: Final = ":443"
 def words(credentials: dict[str, Any]) -> str:
     """Return the text of ``%policy`` about credentials, from a policy or its ``as_dict``."""
     texts = [
-        f"requests to {hosts_in_words(each)} carry your key {name} (cells do not see it)"
-        for name, each in credentials_of(**credentials).items()
+        f"requests to {hosts_in_words(credential)} carry your key {name} (cells do not see it)"
+        for name, credential in credentials_of(**credentials).items()
     ]
     return "; ".join(texts) or "none"
 

@@ -48,7 +48,7 @@ def _of_field(field: str, old: Policy, new: Policy) -> Iterator[Difference]:
     if before == after:
         return
     if field == "llm" and old.llm.granted != new.llm.granted:
-        before, after = (each if each["base_url"] else NOT_GRANTED for each in (before, after))
+        before, after = (table if table["base_url"] else NOT_GRANTED for table in (before, after))
         yield Difference(field, before, after, "more" if new.llm.granted else "less")
     elif field in _GRANTING:
         for name in {**before, **after}:
@@ -98,6 +98,6 @@ def _direction(field: str, old: Policy, new: Policy) -> Direction:
     """Compare a field by the rules of narrowing."""
     if isinstance(ROWS[field].narrower, Never):
         return "other"
-    more = wider(field, old, new)
-    less = wider(field, new, old)
-    return "other" if bool(more) == bool(less) else "more" if more else "less"
+    allows_more = wider(field, old, new)
+    allows_less = wider(field, new, old)
+    return "other" if bool(allows_more) == bool(allows_less) else "more" if allows_more else "less"

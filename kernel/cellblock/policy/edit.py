@@ -34,30 +34,30 @@ def with_lines(text: str, lines: str) -> str:
     ValueError for lines that are not TOML, or do not fit the file.
     """
     try:
-        document, added = tomlkit.parse(text), tomlkit.parse(lines).unwrap()
+        document, additions = tomlkit.parse(text), tomlkit.parse(lines).unwrap()
         if text:
-            added.pop(_EXTENDS, None)
-        _merge(document, added)
+            additions.pop(_EXTENDS, None)
+        _merge(document, additions)
         return tomlkit.dumps(document)
     except TOMLKitError as error:
         raise ValueError(str(error)) from None
 
 
-def _merge(table: MutableMapping[str, Any], added: Mapping[str, Any], name: str = "") -> None:
-    for key, value in added.items():
-        there = table.get(key)
+def _merge(table: MutableMapping[str, Any], additions: Mapping[str, Any], name: str = "") -> None:
+    for key, value in additions.items():
+        existing = table.get(key)
         if isinstance(value, dict):
-            if there is None:
+            if existing is None:
                 # A table of tables only has no [header] of its own.
-                is_super = all(isinstance(own, dict) for own in value.values())
-                table[key] = there = tomlkit.table(is_super_table=is_super)
-            if not isinstance(there, dict):
+                is_super = all(isinstance(child, dict) for child in value.values())
+                table[key] = existing = tomlkit.table(is_super_table=is_super)
+            if not isinstance(existing, dict):
                 raise TOMLKitError(f"{name}{key} is no table")
             _merge(table[key], value, f"{name}{key}.")
-        elif isinstance(value, list) and isinstance(there, list):
+        elif isinstance(value, list) and isinstance(existing, list):
             for entry in value:
-                if entry not in there:
-                    there.append(entry)
+                if entry not in existing:
+                    existing.append(entry)
         else:
             table[key] = value
 
@@ -79,26 +79,28 @@ def add_lines(file: str, lines: str, *, extends: str, project: Path) -> tuple[Po
             text = with_lines(path.read_text("utf-8"), lines)
         else:
             text = with_lines("", lines)
-            if (named := tomlkit.parse(text).get(_EXTENDS)) is None:
+            if (base := tomlkit.parse(text).get(_EXTENDS)) is None:
                 text = f'{_EXTENDS} = "{extends}"\n{text}'
-            before = load(str(named or extends), project=project, allow_unsafe=True)
+            before = load(str(base or extends), project=project, allow_unsafe=True)
         return before, _replaced(path, text, project)
     except (ValueError, TOMLKitError) as error:
         remedy = "Give each as it would stand in the file: 'timeout = 120'."
         raise PolicyError(f"these lines do not fit: {error}", file=file, remedy=remedy) from None
     except OSError as error:
-        what = f"can't be written: {error.strerror}"
-        raise PolicyError(what, file=file, remedy="Name a file of yours.") from None
+        message = f"can't be written: {error.strerror}"
+        raise PolicyError(message, file=file, remedy="Name a file of yours.") from None
 
 
 def _refuse_another_base(path: Path, lines: str, file: str) -> None:
     """Raise PolicyError if the lines name another preset than the file extends."""
-    named = tomlkit.parse(lines).get(_EXTENDS)
-    own = tomlkit.parse(path.read_text("utf-8")).get(_EXTENDS, "safe")
-    if named is not None and named != own:
-        what = "the file extends another preset"
+    new_base = tomlkit.parse(lines).get(_EXTENDS)
+    current_base = tomlkit.parse(path.read_text("utf-8")).get(_EXTENDS, "safe")
+    if new_base is not None and new_base != current_base:
+        message = "the file extends another preset"
         remedy = "Name a file that is yet to be made."
-        raise PolicyError(what, file=file, key=_EXTENDS, value=repr(str(own)), remedy=remedy)
+        raise PolicyError(
+            message, file=file, key=_EXTENDS, value=repr(str(current_base)), remedy=remedy
+        )
 
 
 def _replaced(path: Path, text: str, project: Path) -> Policy:
@@ -113,8 +115,8 @@ def _replaced(path: Path, text: str, project: Path) -> Policy:
         load(trial, project=project, allow_unsafe=True)
         os.replace(trial, path)
     except PolicyError as error:
-        for each in error.all():
-            each.file = str(path)  # not the trial's
+        for mistake in error.all():
+            mistake.file = str(path)  # not the trial's
         raise
     finally:
         os.close(descriptor)

@@ -96,11 +96,11 @@ def make_scratch() -> str:
     except OSError as exc:
         raise StartError(f"no folder for temporary files: {exc}") from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        for made in (folder, private):
+        for path in (folder, private):
             with contextlib.suppress(OSError):
-                os.rmdir(made)
-        what = f"a folder made in {tempfile.gettempdir()} can't be used, though it is ours"
-        raise StartError(f"{what}. Give its owner all rights: umask 077.")
+                os.rmdir(path)
+        message = f"a folder made in {tempfile.gettempdir()} can't be used, though it is ours"
+        raise StartError(f"{message}. Give its owner all rights: umask 077.")
     _hold(private, folder)
     return folder
 
@@ -157,14 +157,14 @@ def sweep_scratch() -> None:
 def _sweep(above: str, name: str) -> None:
     """Remove a private folder if its host has ended. Raises OSError if it has not."""
     with closing(os.open(f"{above}/{name}", FOLDER)) as private:
-        found = os.fstat(private)
-        if found.st_uid != os.geteuid():
+        status = os.fstat(private)
+        if status.st_uid != os.geteuid():
             return
         fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if stat.S_IMODE(found.st_mode) != _LOCKED:
+        if stat.S_IMODE(status.st_mode) != _LOCKED:
             if (
-                stat.S_IMODE(found.st_mode) == stat.S_IRWXU
-                and time.time() - found.st_ctime > _MAKING
+                stat.S_IMODE(status.st_mode) == stat.S_IRWXU
+                and time.time() - status.st_ctime > _MAKING
             ):
                 _remove_empty(above, name)
             return

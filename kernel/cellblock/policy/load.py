@@ -154,8 +154,8 @@ def _check_names(
 
     named = values.get("allowed_modules", ())
     groups = [group for name, group in GROUPS.items() if name in named]
-    known = frozenset(known_modules).union(*groups)
-    schema.check(policy, file=file, known_modules=known, here=here)
+    modules = frozenset(known_modules).union(*groups)
+    schema.check(policy, file=file, known_modules=modules, here=here)
 
 
 def _digest(values: dict[str, Any]) -> str:
@@ -180,9 +180,9 @@ def unsafe_error(
     if policy.mode != "unsafe":
         return None
     approve = ", approve it where you can be asked" if asks and policy.approvals != "never" else ""
-    what = "mode unsafe has to be asked for"
+    message = "mode unsafe has to be asked for"
     remedy = f"{ask}{approve}, or choose a policy of mode confined or safe."
-    return PolicyError(what, file=spec, key="mode", value="'unsafe'", remedy=remedy)
+    return PolicyError(message, file=spec, key="mode", value="'unsafe'", remedy=remedy)
 
 
 def base_folder(spec: str, project: Path) -> Path:
@@ -203,20 +203,22 @@ def load_for_check(spec: str) -> Policy:
     if name in KNOWN:
         policy = from_values(preset_values(name))
     else:
-        _, base, own = _parts(spec)
-        policy = from_fields(_merged(base, own, spec), file=spec, known_modules=(), here=False)
+        _, base, own_values = _parts(spec)
+        policy = from_fields(
+            _merged(base, own_values, spec), file=spec, known_modules=(), here=False
+        )
     if policy.mode == "unsafe":
-        what = "no source is checked under this policy"
+        message = "no source is checked under this policy"
         remedy = "Choose a policy of mode safe or confined."
-        raise PolicyError(what, file=spec, key="mode", value="'unsafe'", remedy=remedy)
+        raise PolicyError(message, file=spec, key="mode", value="'unsafe'", remedy=remedy)
     return policy
 
 
 def _parts(spec: str) -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """Return a file's path, the values of the preset that it extends, and its own values."""
     path = Path(os.path.expanduser(spec))
-    own = {"name": path.stem[:MAX_NAME], **_read(path, spec)}
-    return path, _extended(own.pop("extends", "safe"), spec), own
+    own_values = {"name": path.stem[:MAX_NAME], **_read(path, spec)}
+    return path, _extended(own_values.pop("extends", "safe"), spec), own_values
 
 
 def preset_values(name: str) -> dict[str, Any]:
@@ -239,18 +241,18 @@ def preset_policy(name: str, changes: Mapping[str, Any] | None = None) -> Policy
     Raises PolicyError, as for a file.
     """
     base = _extended(name, name)
-    own = {key: plain(value) for key, value in (changes or {}).items()}
-    file = str(own.get("name", name))
-    if not own:
+    own_values = {key: plain(value) for key, value in (changes or {}).items()}
+    file = str(own_values.get("name", name))
+    if not own_values:
         return from_values(base)
-    return from_fields(_merged(base, own, file), file=file, known_modules=_our_modules())
+    return from_fields(_merged(base, own_values, file), file=file, known_modules=_our_modules())
 
 
 def _our_modules() -> set[str]:
     """Return the modules of presets and groups, which need not be installed."""
     presets = map(preset_values, PRESETS)
-    ours = {name for preset in presets for name in preset.get("allowed_modules", ())}
-    return ours | set(expand_groups(GROUPS))
+    modules = {name for preset in presets for name in preset.get("allowed_modules", ())}
+    return modules | set(expand_groups(GROUPS))
 
 
 def _preset(places: Places) -> Policy:
@@ -267,10 +269,10 @@ def from_values(values: dict[str, Any]) -> Policy:
 def _file(places: Places, accepted: Accepted | None) -> Policy:
     """Load a file. Raises PolicyError with all mistakes in names and paths."""
     spec = places.file
-    path, base, own = _parts(spec)
-    inherited = () if "allowed_modules" in own else tuple(base.get("allowed_modules", ()))
+    path, base, own_values = _parts(spec)
+    inherited = () if "allowed_modules" in own_values else tuple(base.get("allowed_modules", ()))
     inherited += tuple(expand_groups(GROUPS))
-    values = _merged(base, own, spec)
+    values = _merged(base, own_values, spec)
     wrong = []
     policy = from_fields(values, file=spec, accepted=accepted)
     try:
@@ -323,42 +325,44 @@ def _extended(name: object, spec: str) -> dict[str, Any]:
     raise PolicyError("no such preset", file=spec, key=key, value=repr(name), remedy=remedy)
 
 
-def _merged(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
+def _merged(base: dict[str, Any], own_values: dict[str, Any], spec: str) -> dict[str, Any]:
     """Return the preset's values with the file's own, tables merged key by key.
 
     Raises PolicyError.
     """
-    values = _added(base, normal(own), spec)
+    values = _added(base, normal(own_values), spec)
     for key in SECTIONS:
         if isinstance(values[key], dict):
             values[key] = base[key] | values[key]
     return values
 
 
-def _added(base: dict[str, Any], own: dict[str, Any], spec: str) -> dict[str, Any]:
+def _added(base: dict[str, Any], own_values: dict[str, Any], spec: str) -> dict[str, Any]:
     """Return ``base`` with a file's own values, which replace it, or are appended from [add].
 
     Raises PolicyError.
     """
-    values = base | {key: value for key, value in own.items() if key != "add"}
-    added = own.get("add", {})
-    wrong = {} if isinstance(added, dict) else {"add": (added, "Write a table: [add].")}
-    for key, more in added.items() if isinstance(added, dict) else ():
+    values = base | {key: value for key, value in own_values.items() if key != "add"}
+    additions = own_values.get("add", {})
+    wrong = {} if isinstance(additions, dict) else {"add": (additions, "Write a table: [add].")}
+    for key, entries in additions.items() if isinstance(additions, dict) else ():
         if key not in LISTS:
-            wrong[f"add.{key}"] = (more, _not_added(key))
-        elif not isinstance(more, list):
-            wrong[f"add.{key}"] = (more, "Give a list.")
+            wrong[f"add.{key}"] = (entries, _not_added(key))
+        elif not isinstance(entries, list):
+            wrong[f"add.{key}"] = (entries, "Give a list.")
         elif isinstance(before := values.get(key, []), list):
-            values[key] = [*before, *more]
+            values[key] = [*before, *entries]
     if wrong:
-        raise together([_cannot_be_added(key, *what, file=spec) for key, what in wrong.items()])
+        raise together(
+            [_cannot_be_added(key, *mistake, file=spec) for key, mistake in wrong.items()]
+        )
     return values
 
 
 def _cannot_be_added(key: str, value: object, remedy: str, *, file: str) -> PolicyError:
     # An operator may have written a key there. It isn't shown, since messages are kept.
-    shown = "•••" if key == "add.credentials" else repr(value)
-    return PolicyError("can't be added", file=file, key=key, value=shown, remedy=remedy)
+    text = "•••" if key == "add.credentials" else repr(value)
+    return PolicyError("can't be added", file=file, key=key, value=text, remedy=remedy)
 
 
 def _not_added(key: str) -> str:
@@ -398,7 +402,7 @@ def normal(values: dict[str, Any]) -> dict[str, Any]:
     tools: Any = normal.get("tools")
     if isinstance(tools, dict) and tools.keys() <= {"functions", "mcp"}:
         del normal["tools"]
-        normal |= {_IN_TOOLS[key]: own for key, own in tools.items()}
+        normal |= {_IN_TOOLS[key]: value for key, value in tools.items()}
     if isinstance(mode := normal.get("mode"), str):
         normal["mode"] = FORMER_NAMES.get(mode, mode)
     modules: Any = normal.get("allowed_modules")

@@ -231,9 +231,9 @@ def plain(value: Any) -> Any:
     """Return a field's value with every table as a dict. Keys whose value is None are left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         keys = dataclasses.asdict(value)
-        return {key: own for key, own in keys.items() if own is not None}
+        return {key: item for key, item in keys.items() if item is not None}
     if isinstance(value, dict):
-        return {key: plain(own) for key, own in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     return value
 
 
@@ -946,7 +946,7 @@ class Policy(Table):
         named |= {server.token_env: f"the token of {name}" for name, server in self.mcp.items()}
         for name, credential in self.credentials.items():
             named[named_by(credential.value, "env")] = f"the credential {name}"
-        return {variable: what for variable, what in named.items() if variable}
+        return {variable: description for variable, description in named.items() if variable}
 
     def secret_files(self) -> dict[str, str]:
         """Return the paths of files that hold secrets. The keys are the fields that name them."""
@@ -1015,7 +1015,7 @@ class Policy(Table):
         it.
         """
         extends = base_of(file or self.name)
-        written = self.operations.write_file if self.operations is not None else None
+        write_file = self.operations.write_file if self.operations is not None else None
         modules = allowlist.MODULES  # only mode safe uses them
         if self.llm.granted and "dspy" in self.allowed_modules:
             modules = {**modules, "cellblock.dspy": ("LM",)}
@@ -1030,7 +1030,7 @@ class Policy(Table):
             approvals=self.approvals == "prompt",
             reads=bool(self.filesystem_read_roots),
             writes=self._written_beneath_read(),
-            write_root=written.roots[0].removesuffix("?") if written is not None else "",
+            write_root=write_file.roots[0].removesuffix("?") if write_file is not None else "",
             file="" if extends else file,
             extends=extends,
             admission=self.admission != "any",
@@ -1043,9 +1043,9 @@ class Policy(Table):
         ``{project}/work?``.
         """
         for root in self.filesystem_write_roots:
-            for read in self.filesystem_read_roots:
+            for read_root in self.filesystem_read_roots:
                 # The checkout is the project or a folder above it.
-                base = read.replace("{checkout}", "{project}").rstrip("/")
+                base = read_root.replace("{checkout}", "{project}").rstrip("/")
                 if root.startswith(f"{base}/"):
                     return root[len(base) + 1 :].removesuffix("?")
         return ""

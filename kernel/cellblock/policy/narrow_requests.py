@@ -84,8 +84,8 @@ class UnreadableError(ValueError):
 
     def sentence(self, subject: str) -> str:
         """Return the message with the part of the line that it is about, and the field."""
-        shown = subject if len(subject) <= _LONGEST_SUBJECT else f"{subject[:_LONGEST_SUBJECT]}…"
-        return f"{shown!r} {self.message}" + (f", for {self.key}" if self.key else "")
+        excerpt = subject if len(subject) <= _LONGEST_SUBJECT else f"{subject[:_LONGEST_SUBJECT]}…"
+        return f"{excerpt!r} {self.message}" + (f", for {self.key}" if self.key else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,46 +98,46 @@ class Assignment:
     end: int
 
 
-def read_line(line: str, at: int = 0) -> tuple[tuple[Assignment, ...], frozenset[str]]:
-    """Return the assignments from column ``at`` on, and the names of options.
+def read_line(line: str, column: int = 0) -> tuple[tuple[Assignment, ...], frozenset[str]]:
+    """Return the assignments from ``column`` on, and the names of options.
 
     Raises UnreadableError for the first part that is neither.
     """
     if len(line) > MAX_LINE:
-        raise UnreadableError(f"is longer than {MAX_LINE:,} characters", at, at + 1)
+        raise UnreadableError(f"is longer than {MAX_LINE:,} characters", column, column + 1)
     assignments = list[Assignment]()
     options = set[str]()
-    at = _match(_BETWEEN, line, at).end()
-    while at < len(line) and line[at] != "#":
-        if option := _OPTION.match(line, at):
+    column = _match(_BETWEEN, line, column).end()
+    while column < len(line) and line[column] != "#":
+        if option := _OPTION.match(line, column):
             options.add(option[1])
-            at = option.end()
+            column = option.end()
         else:
-            key = _match(_KEY, line, at)
+            key = _match(_KEY, line, column)
             try:
-                at = _end_of_value(line, key.end())
-                value = _value(line, key.end(), at)
+                column = _end_of_value(line, key.end())
+                value = _value(line, key.end(), column)
             except UnreadableError as error:
                 error.key = key[1]
                 raise
             assignments.append(Assignment(key[1], value, key.start(1), key.end(1)))
-        if at < len(line) and line[at] not in " \t,#":
-            raise _unreadable(line, at)
-        at = _match(_BETWEEN, line, at).end()
+        if column < len(line) and line[column] not in " \t,#":
+            raise _unreadable(line, column)
+        column = _match(_BETWEEN, line, column).end()
     return tuple(assignments), frozenset(options)
 
 
-def _match(pattern: re.Pattern[str], line: str, at: int) -> re.Match[str]:
+def _match(pattern: re.Pattern[str], line: str, column: int) -> re.Match[str]:
     """Return the match of a pattern at a column. Raises UnreadableError without one."""
-    if match := pattern.match(line, at):
+    if match := pattern.match(line, column):
         return match
-    raise _unreadable(line, at)
+    raise _unreadable(line, column)
 
 
-def _unreadable(line: str, at: int) -> UnreadableError:
-    word = _UNREADABLE.match(line, at)
-    end = max(at + 1, word.end() if word else at)
-    return UnreadableError("is neither key=value nor an option", at, end)
+def _unreadable(line: str, column: int) -> UnreadableError:
+    match = _UNREADABLE.match(line, column)
+    end = max(column + 1, match.end() if match else column)
+    return UnreadableError("is neither key=value nor an option", column, end)
 
 
 def _end_of_value(line: str, start: int) -> int:
@@ -150,18 +150,18 @@ def _end_of_value(line: str, start: int) -> int:
     if line[start : start + 1] not in _CLOSING:
         return (_STRING.match(line, start) or _match(_WORD, line, start)).end()
     closing = list[str]()
-    at = start
-    while at < len(line):
-        if string := _STRING.match(line, at):
-            at = string.end()
+    column = start
+    while column < len(line):
+        if string := _STRING.match(line, column):
+            column = string.end()
             continue
-        if line[at] in _CLOSING:
-            closing.append(_CLOSING[line[at]])
-        elif closing and line[at] == closing[-1]:
+        if line[column] in _CLOSING:
+            closing.append(_CLOSING[line[column]])
+        elif closing and line[column] == closing[-1]:
             closing.pop()
-        at += 1
+        column += 1
         if not closing:
-            return at
+            return column
     raise UnreadableError("is not closed on this line", start, start + 1)
 
 
@@ -238,10 +238,10 @@ def read_cell(cell: str, rules: Rules) -> tuple[NarrowRequest, tuple[Finding, ..
     return request, tuple(report.findings)
 
 
-def _read_line(line: str, number: int, at: int, request: NarrowRequest, report: Report) -> None:
+def _read_line(line: str, number: int, column: int, request: NarrowRequest, report: Report) -> None:
     """Add the changes in a line to a request, or a finding to the report."""
     try:
-        assignments, options = read_line(line, at)
+        assignments, options = read_line(line, column)
     except UnreadableError as error:
         subject = line[error.column : error.end]
         span = (number, error.column, error.end)
@@ -252,12 +252,12 @@ def _read_line(line: str, number: int, at: int, request: NarrowRequest, report: 
     for option in sorted(options - {FRESH}):
         why = f"there is no option --{option}"
         remedy = f"There is --{FRESH}."
-        report.add_at(_ARGUMENT, (number, at, len(line)), f"--{option}", why=why, remedy=remedy)
-    for each in assignments:
-        span = (number, each.column, each.end)
-        if not _put(request, each, span):
-            why = f"{each.key!r} is said twice"
-            report.add_at(_ARGUMENT, span, each.key, why=why, remedy="Say it once.")
+        report.add_at(_ARGUMENT, (number, column, len(line)), f"--{option}", why=why, remedy=remedy)
+    for assignment in assignments:
+        span = (number, assignment.column, assignment.end)
+        if not _put(request, assignment, span):
+            why = f"{assignment.key!r} is said twice"
+            report.add_at(_ARGUMENT, span, assignment.key, why=why, remedy="Say it once.")
 
 
 def _put(request: NarrowRequest, assignment: Assignment, span: tuple[int, int, int]) -> bool:
@@ -278,7 +278,7 @@ def _put(request: NarrowRequest, assignment: Assignment, span: tuple[int, int, i
 
 def explained(
     errors: Iterable[PolicyError],
-    asked: NarrowRequest,
+    request: NarrowRequest,
     cell: str,
     rules: Rules,
     rule: str = _ARGUMENT,
@@ -294,7 +294,7 @@ def explained(
         elif rule != NOT_KEPT:
             # The rule's reasons are whole sentences, which name what they are about.
             why = f"{why}: {subject}" + (f" = {error.value}" if error.value else "")
-        span = asked.places.get(error.key, asked.first)
+        span = request.places.get(error.key, request.first)
         named = ONLY_NARROWS if wider else rule
         report.add_at(named, span, subject, why=why, remedy=error.remedy)
     return tuple(report.findings)
@@ -439,8 +439,8 @@ def _narrowed(table: Any, base: Policy, places: Places) -> Policy:
 
 
 def _too_large(file: Path) -> PolicyError:
-    what = f"larger than {MAX_TABLE_BYTES >> 10} KiB"
-    return _wrong(what, file, remedy="A policy is a page of text.")
+    message = f"larger than {MAX_TABLE_BYTES >> 10} KiB"
+    return _wrong(message, file, remedy="A policy is a page of text.")
 
 
 def _wrong(
@@ -450,5 +450,5 @@ def _wrong(
     value: object = "",
     remedy: str = "Write fields and values.",
 ) -> PolicyError:
-    shown = repr(value)[:100] if value != "" else ""
-    return PolicyError(message, file=str(file), key=key, value=shown, remedy=remedy)
+    text = repr(value)[:100] if value != "" else ""
+    return PolicyError(message, file=str(file), key=key, value=text, remedy=remedy)

@@ -59,15 +59,15 @@ def toml_text(value: object) -> str:
 def _fewer(field: str, old: Policy, new: Policy) -> str:
     """Allow the removal of entries, not additions."""
     before = getattr(old, field)
-    more = next((entry for entry in getattr(new, field) if entry not in before), None)
-    return "" if more is None else f"{toml_text(more)} is not among what the policy has"
+    added = next((entry for entry in getattr(new, field) if entry not in before), None)
+    return "" if added is None else f"{toml_text(added)} is not among what the policy has"
 
 
 def _more(field: str, old: Policy, new: Policy) -> str:
     """Allow additions of entries, not removals."""
     after = getattr(new, field)
-    less = next((entry for entry in getattr(old, field) if entry not in after), None)
-    return "" if less is None else f"{toml_text(less)} would be gone"
+    removed = next((entry for entry in getattr(old, field) if entry not in after), None)
+    return "" if removed is None else f"{toml_text(removed)} would be gone"
 
 
 def _lower(field: str, old: Policy, new: Policy) -> str:
@@ -121,9 +121,9 @@ def _network(_field: str, old: Policy, new: Policy) -> str:
         return ""
     if after is True:
         return f"it is {toml_text(before)}"
-    known = () if isinstance(before, bool) else before
-    more = next((entry for entry in after if entry not in known), None)
-    return "" if more is None else f"{toml_text(more)} is not among what the policy has"
+    listed = () if isinstance(before, bool) else before
+    added = next((entry for entry in after if entry not in listed), None)
+    return "" if added is None else f"{toml_text(added)} is not among what the policy has"
 
 
 def _ports(field: str, old: Policy, new: Policy) -> str:
@@ -262,10 +262,10 @@ def try_narrow(
             wrong[key] = _mistake(why, key, values[key], remedy, places)
     if not wrong:
         # Changes that are each fine may still not fit together: check the whole policy.
-        known = policy.allowed_modules
+        modules = policy.allowed_modules
         values = narrowed.as_dict()
         try:
-            from_fields(values, file=places.file, known_modules=known, here=places.here)
+            from_fields(values, file=places.file, known_modules=modules, here=places.here)
         except PolicyError as error:
             wrong[error.key] = error
     return (policy if wrong else narrowed), tuple(wrong.values())
@@ -285,11 +285,11 @@ def check_narrower(old: Policy, new: Policy, *, file: str) -> None:
 
 def _unfolded(changes: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the changes by key; a key in the table ``add`` becomes ``add.KEY``."""
-    added = changes.get(ADD)
-    if not isinstance(added, Mapping):
+    additions = changes.get(ADD)
+    if not isinstance(additions, Mapping):
         return list(changes.items())
-    others = [(key, value) for key, value in changes.items() if key != ADD]
-    return [*others, *((f"{ADD}.{key}", value) for key, value in added.items())]
+    entries = [(key, value) for key, value in changes.items() if key != ADD]
+    return [*entries, *((f"{ADD}.{key}", value) for key, value in additions.items())]
 
 
 def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, Any]:
@@ -322,9 +322,11 @@ def _kept_tables(
 ) -> dict[str, dict[str, Any]]:
     """Return the named tables of a field: a cell gives the names of those that stay."""
     before = policy.as_dict()[key]
-    more = next((name for name in names if not isinstance(name, str) or name not in before), None)
-    if more is not None:
-        why = f"{toml_text(more)} is not among what the policy has"
+    unknown = next(
+        (name for name in names if not isinstance(name, str) or name not in before), None
+    )
+    if unknown is not None:
+        why = f"{toml_text(unknown)} is not among what the policy has"
         raise _widening(key, tuple(names), why, places)
     return {name: table for name, table in before.items() if name in names}
 
@@ -360,18 +362,18 @@ def _named(paths: Iterable[str | None]) -> tuple[str, ...]:
 
 def _consistent(old: Policy, new: Policy) -> Policy:
     """Return ``new`` without time limits of removed tools and bindings of removed modules."""
-    gone = set(map(tool_name, old.tools)) - set(map(tool_name, new.tools))
-    timeouts = {name: each for name, each in new.tool_timeouts.items() if name not in gone}
-    bound = new.pre_imported
-    if new.mode == "safe" and bound:
+    removed = set(map(tool_name, old.tools)) - set(map(tool_name, new.tools))
+    timeouts = {name: seconds for name, seconds in new.tool_timeouts.items() if name not in removed}
+    bindings = new.pre_imported
+    if new.mode == "safe" and bindings:
         rules = new.rules()
-        bound = tuple(name for name in bound if rules.allows_module(name))
-    return new.replace(tool_timeouts=timeouts, pre_imported=bound)
+        bindings = tuple(name for name in bindings if rules.allows_module(name))
+    return new.replace(tool_timeouts=timeouts, pre_imported=bindings)
 
 
 def _mistake(message: str, key: str, value: Any, remedy: str, places: Places) -> PolicyError:
-    shown = toml_text(value) if value != "" else ""
-    return PolicyError(message, file=places.file, key=key, value=shown, remedy=remedy)
+    text = toml_text(value) if value != "" else ""
+    return PolicyError(message, file=places.file, key=key, value=text, remedy=remedy)
 
 
 def _widening(key: str, value: Any, why: str, places: Places) -> WideningError:

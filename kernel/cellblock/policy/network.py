@@ -169,14 +169,14 @@ def parse_host(entry: str) -> Entry:
     if match is None:
         raise ValueError("not a host")
     scheme = match["scheme"] or "https"
-    who = match["who"]
+    host_text = match["who"]
     port = int(match["port"] or PORTS[scheme])
     if not 0 < port <= _MAX_PORT:
         raise ValueError("no such port")
-    if who == "*":
+    if host_text == "*":
         return Entry(scheme, "", port, beneath=True)
-    beneath = who.startswith("*.")
-    host = canonical_host(who.removeprefix("*."))
+    beneath = host_text.startswith("*.")
+    host = canonical_host(host_text.removeprefix("*."))
     if beneath and is_address(host):
         raise ValueError("nothing is beneath an address")
     return Entry(scheme, host, port, beneath)

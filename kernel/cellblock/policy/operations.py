@@ -181,8 +181,8 @@ class Operations(Table):
         """Return the section with each path replaced by ``path(entry, key)``; None removes it."""
         changed: dict[str, Any] = {}
         for name, table in self.with_roots().items():
-            found = (path(entry, f"ops.{name}.roots") for entry in table.roots)
-            roots = tuple(dict.fromkeys(root for root in found if root is not None))
+            paths = (path(entry, f"ops.{name}.roots") for entry in table.roots)
+            roots = tuple(dict.fromkeys(root for root in paths if root is not None))
             changed[name] = dataclasses.replace(table, roots=roots)
         if self.http is not None and self.http.ca_file:
             file = path(self.http.ca_file, "ops.http.ca_file") or ""

@@ -135,7 +135,9 @@ def pattern_of(path: str, patterns: Iterable[str]) -> str:
 @functools.cache
 def _beginning(patterns: tuple[str, ...]) -> re.Pattern[str]:
     """Return an expression for the first names of all patterns, compiled once for each policy."""
-    names = (each.removeprefix(ANYWHERE).split("/")[0] for each in patterns if is_pattern(each))
+    names = (
+        pattern.removeprefix(ANYWHERE).split("/")[0] for pattern in patterns if is_pattern(pattern)
+    )
     return re.compile("|".join(map(fnmatch.translate, names)) or r"(?!)")
 
 
@@ -169,22 +171,22 @@ def find_secret_files(
     tops = (
         f"{root.rstrip('/')}/{name}" for root in roots for name in names_without_wildcards(patterns)
     )
-    found, left = list(filter(os.path.lexists, tops)), MOST_ENTRIES
+    matches, remaining = list(filter(os.path.lexists, tops)), MOST_ENTRIES
     starts = [os.path.normpath(root) for root in roots if names]
     later = deque(root for root in starts if any(within(root, folder) for folder in filled))
     folders = deque(root for root in starts if root not in later)
-    while (folders or later) and left > 0:
-        for entry in entries_of((folders or later).popleft(), left + 1):
-            left -= 1
+    while (folders or later) and remaining > 0:
+        for entry in entries_of((folders or later).popleft(), remaining + 1):
+            remaining -= 1
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and os.path.lexists(f"{entry.path}/{_ENVIRONMENT}"):
                 continue
             if single.fullmatch(entry.name) and not entry.is_symlink():
-                found.append(entry.path)
+                matches.append(entry.path)
             elif is_folder:
-                beneath = list(islice(_matching_beneath(entry, inner), max(0, left)))
-                left -= len(beneath)
-                found += beneath
+                beneath = list(islice(_matching_beneath(entry, inner), max(0, remaining)))
+                remaining -= len(beneath)
+                matches += beneath
                 if entry.name in _NOT_SEARCHED:
                     continue
                 if entry.path not in filled:
@@ -193,21 +195,21 @@ def find_secret_files(
                     later.append(entry.path)
     hidden = (
         path
-        for path in found
+        for path in matches
         if os.path.realpath(path) == path
         and not os.path.lexists(f"{path}/{_ENVIRONMENT}")
         and not any(f"{root}/".startswith(f"{path}/") for root in roots)
     )
-    return tuple(dict.fromkeys(hidden)), left > 0
+    return tuple(dict.fromkeys(hidden)), remaining > 0
 
 
 def _matching_beneath(
     entry: os.DirEntry[str], patterns: Iterable[tuple[str, str, str]]
 ) -> Iterator[str]:
     """Yield the files in a folder that patterns of two or more names match."""
-    for first, _, rest in patterns:
+    for first, _, inner in patterns:
         if fnmatch.fnmatchcase(entry.name, first):
-            for name in glob.iglob(rest, root_dir=entry.path, include_hidden=True):
+            for name in glob.iglob(inner, root_dir=entry.path, include_hidden=True):
                 yield f"{entry.path}/{name}"
 
 
@@ -312,7 +314,9 @@ def expand_pattern(entry: str, *, key: str, places: Places) -> str:
     if not text.startswith("/"):
         return text
     parts = text.split("/")
-    plain = next((at for at, part in enumerate(parts) if _WILD.intersection(part)), len(parts) - 1)
+    plain = next(
+        (index for index, part in enumerate(parts) if _WILD.intersection(part)), len(parts) - 1
+    )
     folder = os.path.realpath("/".join(parts[:plain]) or "/")
     return "/".join([folder.rstrip("/"), *parts[plain:]])
 
@@ -333,8 +337,8 @@ def expand_own(entry: str, *, key: str, places: Places) -> str:
     named = os.path.normpath(places.folder / unresolved)
     path = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))
     if _led_out(entry, path, places):
-        what = f"a link leads out of the project folder, to {path}"
-        raise places.error(what, key, entry, "Put a folder in the link's place.")
+        message = f"a link leads out of the project folder, to {path}"
+        raise places.error(message, key, entry, "Put a folder in the link's place.")
     return path
 
 
@@ -349,17 +353,17 @@ _OWN: Final[dict[str, Callable[[], str]]] = {
 def _check_grantable(entry: str, path: str, mode: int, *, key: str, places: Places) -> None:
     """Raise PolicyError for an existing path that can't be granted to cells."""
     if _led_out(entry, path, places):
-        what = f"a link leads out of the project folder, to {path}"
+        message = f"a link leads out of the project folder, to {path}"
         remedy = "Put a folder in the link's place, or name where it leads in a policy of your own."
     elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-        what = "neither a folder nor a file"
+        message = "neither a folder nor a file"
         remedy = "Name the folder or the file that cells are to have."
     elif not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(mode) else 0)):
-        what = f"the user who runs the kernel can't read {path}"
+        message = f"the user who runs the kernel can't read {path}"
         remedy = f"Change its mode, or take it out of {key}."
     else:
         return
-    raise places.error(what, key, entry, remedy)
+    raise places.error(message, key, entry, remedy)
 
 
 def _led_out(entry: str, path: str, places: Places) -> bool:
@@ -452,12 +456,12 @@ def _home(text: str, key: str, places: Places) -> str:
     path = os.path.expanduser(text)
     if text and not path.startswith("~") and "\0" not in path:
         return path
-    what = "not a path" if not path.startswith("~") else "no such user"
+    message = "not a path" if not path.startswith("~") else "no such user"
     remedy = "Write an absolute path, one relative to this file, or one below ~."
     if path.partition("/")[0] == "~":
-        what = "the user who runs the kernel has no home folder"
+        message = "the user who runs the kernel has no home folder"
         remedy = "Set HOME where the kernel is started."
-    raise places.error(what, key, text, remedy)
+    raise places.error(message, key, text, remedy)
 
 
 # --- links that a path leads through --------------------------------------------------------------
@@ -480,9 +484,9 @@ def links(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     folders = set[str]()
     for name in names:
         if name.startswith("/"):
-            found = follow(name, folders)[1]
-            yield from ((at, target) for at, target in found.items() if at not in seen)
-            seen.update(found)
+            targets = follow(name, folders)[1]
+            yield from ((path, target) for path, target in targets.items() if path not in seen)
+            seen.update(targets)
 
 
 def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, str]]:
@@ -491,36 +495,36 @@ def follow(name: str, folders: set[str] | None = None) -> tuple[str, dict[str, s
     ``folders`` are paths that are known not to be links; others that are found not to be are added.
     """
     folders = set() if folders is None else folders
-    found = dict[str, str]()
-    left, at, most = list(reversed(parts(name))), "/", _MAX_LINKS
+    targets = dict[str, str]()
+    pending, current, most = list(reversed(parts(name))), "/", _MAX_LINKS
     above, _, last = name.rpartition("/")
     if above in folders:  # most paths are in a folder that was followed before
-        left, at = [last], above
-    while left and most:
-        part = left.pop()
-        at = os.path.normpath(os.path.join(at, part))
-        if at in folders or not os.path.islink(at):
-            folders.add(at)
+        pending, current = [last], above
+    while pending and most:
+        part = pending.pop()
+        current = os.path.normpath(os.path.join(current, part))
+        if current in folders or not os.path.islink(current):
+            folders.add(current)
             continue
-        found[at] = target = os.readlink(at)
-        left += reversed(parts(target))
-        at = "/" if target.startswith("/") else os.path.dirname(at)
+        targets[current] = target = os.readlink(current)
+        pending += reversed(parts(target))
+        current = "/" if target.startswith("/") else os.path.dirname(current)
         most -= 1
-    return "/".join([at.rstrip("/"), *reversed(left)]), found
+    return "/".join([current.rstrip("/"), *reversed(pending)]), targets
 
 
-def open_named(name: str | os.PathLike[str], written: Iterable[str], flags: int) -> int:
+def open_named(name: str | os.PathLike[str], writable: Iterable[str], flags: int) -> int:
     """Open a path that the user's program names, which may lead through links.
 
-    A link in a folder that cells have ``written`` to is refused: a cell could have put it there, to
-    lead the program to a file that cells can't reach. Raises OSError: ELOOP for such a link, and
-    for one that is put in the way meanwhile.
+    A link in a folder that cells have written to (``writable``) is refused: a cell could have put
+    it there, to lead the program to a file that cells can't reach. Raises OSError: ELOOP for such a
+    link, and for one that is put in the way meanwhile.
     """
     path = os.path.join(os.getcwd(), name)
     end, passed = follow(path)
-    if link := next((at for at in passed for root in written if within(at, root)), None):
-        what = f"a link leads there that cells could change: {link}"
-        raise OSError(errno.ELOOP, what, path)
+    if link := next((hop for hop in passed for root in writable if within(hop, root)), None):
+        message = f"a link leads there that cells could change: {link}"
+        raise OSError(errno.ELOOP, message, path)
     return open_unlinked(end, flags)
 
 
@@ -539,40 +543,42 @@ def expand_paths(policy: Policy, places: Places) -> Policy:
             wrong.append(error)
             return None
 
-    def own(key: str, entry: str) -> str:
+    def host_path(key: str, entry: str) -> str:
         return expanded(entry, key, expand_own) or entry
 
-    def of_operation(entry: str, key: str) -> str | None:
+    def operation_path(entry: str, key: str) -> str | None:
         return expanded(entry, key, _of_operation)
 
     paths: dict[str, Any] = {}
     for key, must_exist in PATHS.items():
         expand_one = functools.partial(expand, must_exist=must_exist)
         entries = _written_paths(policy, key, places)
-        found = (expanded(entry, key, expand_one) for entry in entries)
-        paths[key] = tuple(dict.fromkeys(path for path in found if path is not None))
+        candidates = (expanded(entry, key, expand_one) for entry in entries)
+        paths[key] = tuple(dict.fromkeys(path for path in candidates if path is not None))
     # Without exports the folder of artifacts isn't used, and two policies don't differ by it.
     if policy.artifact_export_paths:
         key = "artifact_export_paths"
-        written = getattr(policy, key)
+        exports = getattr(policy, key)
         if not places.has_project:
-            written = [_PROJECT.sub(_SCRATCH, entry) for entry in written]
-        patterns = (expanded(entry, key, expand_pattern) for entry in written)
+            exports = [_PROJECT.sub(_SCRATCH, entry) for entry in exports]
+        patterns = (expanded(entry, key, expand_pattern) for entry in exports)
         paths |= {
             key: tuple(path for path in patterns if path is not None),
-            "artifact_folder": own("artifact_folder", policy.artifact_folder),
+            "artifact_folder": host_path("artifact_folder", policy.artifact_folder),
         }
-    made = policy.replace(
+    expanded_policy = policy.replace(
         **paths,
-        **_with_own_places(policy, own),
-        audit=dataclasses.replace(policy.audit, folder=own("audit.folder", policy.audit.folder)),
-        ops=policy.operations and policy.operations.with_paths(of_operation),
+        **_with_own_places(policy, host_path),
+        audit=dataclasses.replace(
+            policy.audit, folder=host_path("audit.folder", policy.audit.folder)
+        ),
+        ops=policy.operations and policy.operations.with_paths(operation_path),
     )
     if wrong:
         # An error that is the same for each entry, such as a missing home folder, is shown once.
         alike = {(error.key, error.message, error.remedy): error for error in reversed(wrong)}
         raise together([*alike.values()][::-1])
-    return made
+    return expanded_policy
 
 
 def _written_paths(policy: Policy, key: str, places: Places) -> Iterator[str]:
@@ -581,13 +587,13 @@ def _written_paths(policy: Policy, key: str, places: Places) -> Iterator[str]:
     Without a project, those in the project do not. Denied paths at home count in both home folders,
     and ``{checkout}`` doesn't grant a home folder.
     """
-    for written in getattr(policy, key):
-        if not places.has_project and written.startswith(_OF_PROJECT):
+    for path in getattr(policy, key):
+        if not places.has_project and path.startswith(_OF_PROJECT):
             continue
         if key == _DENIED:
-            yield from _in_both_homes(written)
+            yield from _in_both_homes(path)
         else:
-            yield from _without_home(written, places.project, policy.read_deny_paths)
+            yield from _without_home(path, places.project, policy.read_deny_paths)
 
 
 def _of_operation(entry: str, *, key: str, places: Places) -> str | None:
@@ -617,14 +623,14 @@ def _in_both_homes(entry: str) -> Iterable[str]:
 
 def _home_files(project: Path, denied: Sequence[str]) -> list[str]:
     """Return the readable files in a folder that are not hidden and not denied by their names."""
-    with os.scandir(os.path.realpath(project)) as found:
+    with os.scandir(os.path.realpath(project)) as entries:
         return sorted(
-            each.path
-            for each in found
-            if not each.name.startswith(".")
-            and not pattern_of(each.name, denied)
-            and each.is_file(follow_symlinks=False)
-            and os.access(each.path, os.R_OK)
+            entry.path
+            for entry in entries
+            if not entry.name.startswith(".")
+            and not pattern_of(entry.name, denied)
+            and entry.is_file(follow_symlinks=False)
+            and os.access(entry.path, os.R_OK)
         )
 
 
@@ -666,14 +672,16 @@ def expand_paths_leniently(policy: Policy, places: Places) -> Policy:
     return policy.replace(**paths, **_with_own_places(policy, own))
 
 
-def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str, Any]:
-    """Return the fields with the host's own paths, each replaced by ``own(key, entry)``."""
+def _with_own_places(policy: Policy, host_path: Callable[[str, str], str]) -> dict[str, Any]:
+    """Return the fields with the host's own paths, each replaced by ``host_path(key, entry)``."""
     approval = policy.approval
     templates = policy.templates
     # The file of a credential may be a link, for example if Kubernetes mounts it. The link is
     # followed here, and never again.
     credentials = {
-        name: dataclasses.replace(credential, value=f"file:{os.path.realpath(own(field, path))}")
+        name: dataclasses.replace(
+            credential, value=f"file:{os.path.realpath(host_path(field, path))}"
+        )
         for name, credential in policy.credentials.items()
         for field, path in ((f"credentials.{name}.value", named_by(credential.value, "file")),)
         if path
@@ -682,11 +690,12 @@ def _with_own_places(policy: Policy, own: Callable[[str, str], str]) -> dict[str
         "credentials": policy.credentials | credentials,
         "approval": dataclasses.replace(
             approval,
-            folder=own("approval.folder", approval.folder),
-            key=own("approval.key", approval.key),
+            folder=host_path("approval.folder", approval.folder),
+            key=host_path("approval.key", approval.key),
         ),
         "templates": dataclasses.replace(
-            templates, folders=tuple(own("templates.folders", entry) for entry in templates.folders)
+            templates,
+            folders=tuple(host_path("templates.folders", entry) for entry in templates.folders),
         ),
     }
 
@@ -712,18 +721,18 @@ def _renamed(policy: Policy, old: str, new: str) -> Policy:
 def host_write_roots(policy: Policy) -> dict[str, tuple[str, ...]]:
     """Return the folders that the host writes to for cells, by the names of their fields."""
     table = policy.operations.write_file if policy.operations is not None else None
-    found = {} if table is None else {"ops.write_file.roots": table.roots}
+    roots = {} if table is None else {"ops.write_file.roots": table.roots}
     if policy.artifact_export_paths:
-        found["artifact_folder"] = (policy.artifact_folder,)
-    return found
+        roots["artifact_folder"] = (policy.artifact_folder,)
+    return roots
 
 
 def refuse_writable(path: Path, policy: Policy, spec: str) -> None:
     """Raise PolicyError if cells could rewrite the policy's own file for the next start."""
-    own = (str(path.resolve()), *(link for link, _ in links([str(path.absolute())])))
-    written = host_write_roots(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
-    for key, root in ((key, root) for key, roots in written.items() for root in roots):
-        if any(within(name, root) for name in own):
-            what = "cells could rewrite this policy file"
+    names = (str(path.resolve()), *(link for link, _ in links([str(path.absolute())])))
+    writable = host_write_roots(policy) | {"filesystem_write_roots": policy.filesystem_write_roots}
+    for key, root in ((key, root) for key, roots in writable.items() for root in roots):
+        if any(within(name, root) for name in names):
+            message = "cells could rewrite this policy file"
             remedy = "Move the file out of the folders that cells may write."
-            raise PolicyError(what, file=spec, key=key, value=repr(root), remedy=remedy)
+            raise PolicyError(message, file=spec, key=key, value=repr(root), remedy=remedy)

@@ -85,7 +85,9 @@ def parse(values: Mapping[str, object], *, file: str) -> Policy:
     except ValidationError as failure:
         details = failure.errors(include_url=False)
         errors = [_explained(detail, values, file) for detail in details]
-        raise together(list({each.key: each for each in reversed(errors)}.values())[::-1]) from None
+        raise together(
+            list({error.key: error for error in reversed(errors)}.values())[::-1]
+        ) from None
 
 
 #: Fields with a table for each name: the section in a file, and the class of a table.
@@ -112,13 +114,17 @@ def _refused_key_and_known(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, 
     second, *rest = map(str, loc[1:])
     if top in _NAMED_TABLES:
         section, table = _NAMED_TABLES[top]
-        key, known = f"{section}.{second}", _field_names(table)
-        return (f"{key}.{rest[0]}", None if rest[0] in known else known) if rest else (key, None)
-    known = tuple(OPERATIONS) if top == "ops" else _field_names(TABLES[top])
-    if second not in known or top != "ops" or not rest:
-        return f"{top}.{second}", None if second in known else known
-    known = _field_names(OPERATIONS[second])
-    return f"{top}.{second}.{rest[0]}", None if rest[0] in known else known
+        key, known_keys = f"{section}.{second}", _field_names(table)
+        return (
+            (f"{key}.{rest[0]}", None if rest[0] in known_keys else known_keys)
+            if rest
+            else (key, None)
+        )
+    known_keys = tuple(OPERATIONS) if top == "ops" else _field_names(TABLES[top])
+    if second not in known_keys or top != "ops" or not rest:
+        return f"{top}.{second}", None if second in known_keys else known_keys
+    known_keys = _field_names(OPERATIONS[second])
+    return f"{top}.{second}.{rest[0]}", None if rest[0] in known_keys else known_keys
 
 
 def _field_names(table: type) -> tuple[str, ...]:
@@ -150,20 +156,20 @@ def _allow_size(field: dict[str, Any]) -> None:
 def _explained(detail: ErrorDetails, values: Mapping[str, object], file: str) -> PolicyError:
     """Return the PolicyError for an error of pydantic's."""
     if not detail["loc"]:  # the input is not valid JSON: a file's name in bytes has a surrogate
-        what = "not text"
+        message = "not text"
         remedy = "Rename the file and the folders that it names, in UTF-8."
-        return PolicyError(what, file=ascii(file), key="name", remedy=remedy)
-    key, known = _refused_key_and_known(detail["loc"])
-    if known is not None:
+        return PolicyError(message, file=ascii(file), key="name", remedy=remedy)
+    key, known_keys = _refused_key_and_known(detail["loc"])
+    if known_keys is not None:
         table, _, name = key.rpartition(".")
         if table and name in (*FIELDS, "add", "extends"):
             remedy = f"Put {name} above the first [table]: lines below [{table}] are that table's."
         else:
-            remedy = closest(name, known, what="keys")
+            remedy = closest(name, known_keys, what="keys")
         return PolicyError("no such key", file=file, key=key, remedy=remedy)
     expected = _EXPECTED.get(key) or detail["msg"].removeprefix("Input should be ")
-    for theirs, ours in _WORDS:
-        expected = expected.replace(theirs, ours)
+    for pydantic_text, our_text in _WORDS:
+        expected = expected.replace(pydantic_text, our_text)
     if is_size(key.rpartition(".")[2]):
         expected = expected.replace("a whole number", 'a size, as in "8 GiB"')
     limit = ', or "none" for no limit' if key in OPTIONAL_FIELDS else ""
@@ -252,10 +258,10 @@ def _is_label(text: str, most: int) -> bool:
     return text.isprintable() and 0 < len(text) <= most
 
 
-def _module_problems(policy: Policy, known: Collection[str]) -> Iterator[Problem]:
+def _module_problems(policy: Policy, known_modules: Collection[str]) -> Iterator[Problem]:
     can_install = policy.operations is not None and policy.operations.install is not None
     for name in policy.allowed_modules:
-        if name in known:
+        if name in known_modules:
             continue
         if name.startswith("@"):
             remedy = closest(name, GROUPS, what="groups")
@@ -291,8 +297,8 @@ def _import_problems(key: str, name: str) -> Iterator[Problem]:
     if not _is_module_name(name):
         yield key, "not a module name", name, _AS_IMPORTED
     elif top not in sys.stdlib_module_names and not _is_installed(top):
-        known = {module.name for module in pkgutil.iter_modules()} | sys.stdlib_module_names
-        near = closest(top, known, what="modules")
+        importable = {module.name for module in pkgutil.iter_modules()} | sys.stdlib_module_names
+        near = closest(top, importable, what="modules")
         near = f"{near} " if near.startswith("Did") else ""
         yield key, "no such module here", name, f"{near}Install it, or remove the entry."
 
@@ -345,9 +351,9 @@ def _port_problems(policy: Policy) -> Iterator[Problem]:
     elif policy.ports != "any" and len(policy.ports) > MAX_PORTS:
         message = f"more than {MAX_PORTS} ports"
         yield "ports", message, len(policy.ports), 'List fewer, or set "any".'
-    taken = network.loopback_ports(policy.network_access)
+    listed_ports = network.loopback_ports(policy.network_access)
     for port in () if policy.ports == "any" else policy.ports:
-        if port in taken:
+        if port in listed_ports:
             message = "is your own loopback's under network_access, so no cell can listen there"
             yield "ports", message, port, "Remove one of the two."
     for host in policy.port_hosts:
@@ -360,8 +366,8 @@ def _device_problems(policy: Policy) -> Iterator[Problem]:
     if len(policy.devices) > MAX_DEVICES:
         yield "devices", f"more than {MAX_DEVICES} entries", len(policy.devices), "List fewer."
     for entry in policy.devices[:MAX_DEVICES]:
-        if (found := devices.problem(entry)) is not None:
-            message, remedy = found
+        if (refusal := devices.problem(entry)) is not None:
+            message, remedy = refusal
             yield "devices", message, entry, remedy
 
 
@@ -432,8 +438,8 @@ def _address_problems(
     """
     url = network.split_url(address)
     if url is None:
-        what, example = _ADDRESSES[secret]
-        yield key, f"not {what}", address, f"Write it as in {example}."
+        description, example = _ADDRESSES[secret]
+        yield key, f"not {description}", address, f"Write it as in {example}."
     elif network.may_hold_secret(url):
         remedy = f"Give the {secret} by {secret}_env, and nothing behind the path."
         yield key, "it may be shown, so it holds no secret", "•••", remedy
@@ -477,7 +483,7 @@ def _credential_problems(policy: Policy) -> Iterator[Problem]:
     """Yield problems with ``[credentials.NAME]``. No value that may be a secret is shown."""
     http = policy.operations.http if policy.operations is not None else None
     #: The credential that has a header of requests to an origin.
-    taken: dict[tuple[network.Origin, str], str] = {}
+    owners: dict[tuple[network.Origin, str], str] = {}
     for name, credential in policy.credentials.items():
         key = f"credentials.{name}"
         if not _CREDENTIAL.fullmatch(name):
@@ -497,15 +503,15 @@ def _credential_problems(policy: Policy) -> Iterator[Problem]:
                 yield f"{key}.hosts", error.message, entry, error.remedy
                 continue
             yield from _listening_problems(policy, f"{key}.hosts", entry, origins)
-            reached = any(each.admits(*origin) for origin in origins for each in granted)
+            reached = any(admitting.admits(*origin) for origin in origins for admitting in granted)
             if not reached:
                 remedy = "Add it to hosts of [ops.http], as https, or take it out here."
                 yield f"{key}.hosts", "ops.http does not ask it over https", entry, remedy
             for origin in origins:
-                other = taken.setdefault((origin, headers.compared(credential.header)), name)
-                if other != name:
-                    what = f"credential {other} has this header for {entry}"
-                    yield f"{key}.header", what, credential.header, "Leave one of them out."
+                owner = owners.setdefault((origin, headers.compared(credential.header)), name)
+                if owner != name:
+                    message = f"credential {owner} has this header for {entry}"
+                    yield f"{key}.header", message, credential.header, "Leave one of them out."
 
 
 def _listening_problems(
@@ -540,10 +546,10 @@ def _header_problems(key: str, credential: Credential) -> Iterator[Problem]:
 
 def _source_problems(policy: Policy, key: str, source: str) -> Iterator[Problem]:
     try:
-        kind, place = source_parts(source)
+        kind, name = source_parts(source)
     except ValueError:
         remedy = "Write env:NAME or file:PATH; the key itself stands nowhere in a policy."
         yield key, "it does not say where the key is", _MASK, remedy
         return
-    if kind == "env" and place in policy.env_var_access:
-        yield key, "cells would be given the key", place, "Take it out of env_var_access."
+    if kind == "env" and name in policy.env_var_access:
+        yield key, "cells would be given the key", name, "Take it out of env_var_access."

@@ -47,7 +47,9 @@ class Range:
 
 def frozen(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a table in a policy file, with lists as tuples."""
-    return {key: tuple(each) if isinstance(each, list) else each for key, each in values.items()}
+    return {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
 
 
 Seconds = Annotated[float, Range(0.1)]

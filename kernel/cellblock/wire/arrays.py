@@ -89,8 +89,8 @@ def encode(value: Any, find: Find = import_module) -> messages.Value:
         try:
             return make(value, find)
         except _TooLargeError as exc:
-            how = "write it to a file, and upload or download that"
-            raise ValueError(f"{exc}; {how}") from None
+            remedy = "write it to a file, and upload or download that"
+            raise ValueError(f"{exc}; {remedy}") from None
     data = values.plain(value, values.of_numpy)
     encoded = values.encode(data, MOST, "larger: write a file, and download that")
     return messages.Data(bytes(encoded))
@@ -255,12 +255,12 @@ def table_name(kind: type) -> str:
     return name if name in _NAMES and is_table(kind) else ""
 
 
-def conversion(value: str, given: str, wanted: str) -> str:
-    """Return source that converts a table from the type ``given`` to the type ``wanted``.
+def conversion(value: str, source_type: str, target_type: str) -> str:
+    """Return source that converts a table from ``source_type`` to ``target_type``.
 
     ``value`` is the expression of the table. Return "" if no conversion is known.
     """
-    return _CONVERSIONS.get(wanted, {}).get(given, "").format(value)
+    return _CONVERSIONS.get(target_type, {}).get(source_type, "").format(value)
 
 
 def _maker(kind: Any, kinds: Iterable[_Kind]) -> Callable[[Any, Find], messages.Value] | None:
@@ -494,7 +494,10 @@ def _index_of(levels: Any, names: list[str | None], pandas: Any) -> Any:
 def _given_names(columns: list[str]) -> list[str | None]:
     """Return the names of index columns, None for those that have none."""
     nameless = (_NAMELESS.format(number) for number in range(len(columns)))
-    return [None if name == other else name for name, other in zip(columns, nameless, strict=True)]
+    return [
+        None if name == placeholder else name
+        for name, placeholder in zip(columns, nameless, strict=True)
+    ]
 
 
 def _zone(name: str, find: Find) -> Any:

@@ -93,59 +93,63 @@ def check(payload: bytes | bytearray, start: int = 0) -> None:
         _walk(payload, start)
 
 
-def _walk(payload: bytes | bytearray, at: int) -> None:
+def _walk(payload: bytes | bytearray, position: int) -> None:
     """Walk over the heads of all values. A single loop, as there may be two million of them."""
     end = len(payload)
     allowed = MAX_VALUES
     # Of the containers around the current one: how many items are left, and how many keys it has.
     outer: list[tuple[int, int]] = []
-    left = 1
+    remaining = 1
     keys = 0
-    while left or outer:
-        if not left:
-            left, keys = outer.pop()
+    while remaining or outer:
+        if not remaining:
+            remaining, keys = outer.pop()
             continue
-        if at >= end:
+        if position >= end:
             return
-        first = payload[at]
-        left -= 1
+        first = payload[position]
+        remaining -= 1
         allowed -= _COST[first]
         kind = _KIND[first]
         width = _WIDTH[first]
-        length = int.from_bytes(payload[at + 1 : at + 1 + width], "big") if width else first & 15
-        at += _SIZE[first]
-        if keys and left & 1 and not _TEXT[first]:
+        length = (
+            int.from_bytes(payload[position + 1 : position + 1 + width], "big")
+            if width
+            else first & 15
+        )
+        position += _SIZE[first]
+        if keys and remaining & 1 and not _TEXT[first]:
             # Keys and values of a map alternate. A key has an odd number of items after it.
             if kind:
                 raise WireError("an array or a map is the key of a map")
             allowed -= keys // KEYS_A_VALUE
         if not kind:
-            at += length if width else 0
+            position += length if width else 0
         else:
-            outer.append((left, keys))
-            left, keys = (2 * length, length) if kind == _MAP else (length, 0)
+            outer.append((remaining, keys))
+            remaining, keys = (2 * length, length) if kind == _MAP else (length, 0)
             if kind == _ARRAY and length >= _RUN_FROM:
-                alike, size, cost = _run(payload, at, length)
-                left, at = left - alike, at + alike * size
+                alike, size, cost = _run(payload, position, length)
+                remaining, position = remaining - alike, position + alike * size
                 allowed -= alike * cost
         if allowed < 0:
             raise FrameTooLargeError(f"over {MAX_VALUES} values in one frame")
 
 
-def _run(payload: bytes | bytearray, at: int, most: int) -> tuple[int, int, int]:
-    """Return how many items from ``at`` on begin alike, such as floats, at most ``most``.
+def _run(payload: bytes | bytearray, start: int, most: int) -> tuple[int, int, int]:
+    """Return how many items from ``start`` on begin alike, such as floats, at most ``most``.
 
     Also return the size and cost of each. Only items of a fixed size are compared, in runs: one
     slice has the first bytes of many.
     """
-    first = payload[at : at + 1]
+    first = payload[start : start + 1]
     if not first or _WIDTH[first[0]] or _KIND[first[0]]:
         return 0, 0, 0
     size = _SIZE[first[0]]
     alike = 0
     same = _RUN
     while same == _RUN and alike < most:
-        begin = at + alike * size
+        begin = start + alike * size
         heads = payload[begin : begin + min(most - alike, _RUN) * size : size]
         same = len(heads) - len(heads.lstrip(first))
         alike += same

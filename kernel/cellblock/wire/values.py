@@ -83,10 +83,10 @@ def not_data(kind: type) -> TypeError:
     return TypeError(f"{kind.__name__} can't be passed as data{data}")
 
 
-def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
+def plain(value: Any, convert: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
     """Return ``value`` as data of the types that cross.
 
-    ``other`` is called for values of unknown types, and may return data or an extension, which is
+    ``convert`` is called for values of unknown types, and may return data or an extension, which is
     kept as it is (a table, see ``wire.arrays``). ``depth`` is how deep ``value`` is nested. Raises
     TypeError if the value is not data, ValueError if it is nested too deep.
     """
@@ -96,15 +96,15 @@ def plain(value: Any, other: Callable[[Any], Any] | None = None, depth: int = 0)
     if depth >= MAX_DEPTH:
         raise ValueError(f"it is more than {MAX_DEPTH} levels deep")
     if kind in _LISTS:
-        return _list(value, other, depth)
+        return _list(value, convert, depth)
     if kind is dict:
-        return _dict(value, other, depth)
+        return _dict(value, convert, depth)
     if _is_missing(value):
         return None
-    base = next((of for base, of in _BASES if issubclass(kind, base)), None)
-    simpler = _SIMPLER.get(kind) or base or other
+    base = next((converter for base, converter in _BASES if issubclass(kind, base)), None)
+    simpler = _SIMPLER.get(kind) or base or convert
     if simpler is not None:
-        return plain(simpler(value), other, depth + 1)
+        return plain(simpler(value), convert, depth + 1)
     raise not_data(kind)
 
 
@@ -118,19 +118,19 @@ def _is_missing(value: Any) -> bool:
     return pandas is not None and any(value is getattr(pandas, name, ()) for name in ("NaT", "NA"))
 
 
-def _list(value: Any, other: Callable[[Any], Any] | None, depth: int) -> Any:
+def _list(value: Any, convert: Callable[[Any], Any] | None, depth: int) -> Any:
     if _SCALARS.issuperset(map(type, value)):
         return value if type(value) is list else list(value)
-    return [plain(item, other, depth + 1) for item in value]
+    return [plain(item, convert, depth + 1) for item in value]
 
 
-def _dict(value: dict[Any, Any], other: Callable[[Any], Any] | None, depth: int) -> Any:
+def _dict(value: dict[Any, Any], convert: Callable[[Any], Any] | None, depth: int) -> Any:
     if not _KEYS.issuperset(map(type, value)):
         kind = next(type(key) for key in value if type(key) is not str)
         raise TypeError(f"a dict with keys of type {kind.__name__} can't be passed: use str")
     if _SCALARS.issuperset(map(type, value.values())):
         return value
-    return {key: plain(item, other, depth + 1) for key, item in value.items()}
+    return {key: plain(item, convert, depth + 1) for key, item in value.items()}
 
 
 def of_numpy(value: Any) -> Any:
@@ -150,7 +150,10 @@ def of_numpy(value: Any) -> Any:
         if value.dtype.kind == "f":  # NaN is a number there, as in numpy's arrays
             return items
         # Missing texts are NaN, too, but mean no number.
-        return [None if gone else item for item, gone in zip(items, value.isna(), strict=True)]
+        return [
+            None if is_missing else item
+            for item, is_missing in zip(items, value.isna(), strict=True)
+        ]
     raise not_data(kind)
 
 
