@@ -133,8 +133,8 @@ def arming(
     refused += () if network else _NETWORK
     refused += () if native else _NATIVE
     refused += () if files or native else _FILES
-    kept = _PROCESS if processes else ()
-    judge = _judge(refused, kept, files=files or native, native=native)
+    excepted = _PROCESS if processes else ()
+    judge = _judge(refused, excepted, files=files or native, native=native)
 
     def arm(report: Report) -> None:
         sys.addaudithook(_hook(judge, report))
@@ -162,11 +162,12 @@ def _hook(
 
 
 def _judge(
-    refused: tuple[str, ...], kept: tuple[str, ...], *, files: bool, native: bool
+    refused: tuple[str, ...], excepted: tuple[str, ...], *, files: bool, native: bool
 ) -> Callable[[str, tuple[Any, ...]], bool]:
     """Return a function that says whether an event is refused.
 
-    ``refused`` and ``kept`` are beginnings of events' names; ``kept`` are exceptions of the former.
+    ``refused`` and ``excepted`` are beginnings of events' names; ``excepted`` are exceptions of the
+    former.
     """
     kinds: dict[str, bool] = {}
     readable = roots() + zones()
@@ -185,11 +186,13 @@ def _judge(
             return args[0] in refused_modules
         if event == "object.__setattr__":
             return not native and args[1] == "__code__"
-        known = kinds.get(event)
-        if known is None:
-            known = event.startswith(refused) and not (kept and event.startswith(kept))
-            kinds[event] = known = known and event not in harmless
-        if not known:
+        refused_kind = kinds.get(event)
+        if refused_kind is None:
+            refused_kind = event.startswith(refused) and not (
+                excepted and event.startswith(excepted)
+            )
+            kinds[event] = refused_kind = refused_kind and event not in harmless
+        if not refused_kind:
             return False
         if event in listing and args:
             return not allowed_path((args[0], "r", 0), readable)
@@ -336,23 +339,23 @@ class Effects:
         writes = _WRITES
         forks = _FORKS
         is_unchanging = self._is_unchanging
-        others: dict[str, Callable[[str, tuple[Any, ...]], None]]
-        others = {"mmap.__new__": self._note_mapping, "os.mkdir": self._note_folder}
-        others |= dict.fromkeys(_LOOKS, self._note_look)
-        others |= dict.fromkeys(_SEARCHES, self._note_search)
+        handlers: dict[str, Callable[[str, tuple[Any, ...]], None]]
+        handlers = {"mmap.__new__": self._note_mapping, "os.mkdir": self._note_folder}
+        handlers |= dict.fromkeys(_LOOKS, self._note_look)
+        handlers |= dict.fromkeys(_SEARCHES, self._note_search)
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event == "open":
-                written = type(args[2]) is int and args[2] & writes
-                self._note_written(args[0], written=bool(written))
-                if not written and is_unchanging(args[0]):
+                for_writing = type(args[2]) is int and args[2] & writes
+                self._note_written(args[0], written=bool(for_writing))
+                if not for_writing and is_unchanging(args[0]):
                     self._read.append(args[0])
-                elif written or not _is_no_archive(args[0]):
+                elif for_writing or not _is_no_archive(args[0]):
                     self.any = self.any or not is_exempt()
             elif event in events or event in forks:
                 if not is_exempt():
                     self._note(event, args)
-            elif (note := others.get(event)) is not None:
+            elif (note := handlers.get(event)) is not None:
                 note(event, args)
 
         return hook
@@ -494,8 +497,8 @@ class Effects:
         beside = cells_threads() or mapped or timed or forked or _is_due(loop)
         if beside or _THREADED in sys.modules:
             self.lasting = True
-        none = not (self.any or self.lasting) and _written() == self._written
-        return none and not self._has_open() and not self._has_imported_others()
+        had_no_effects = not (self.any or self.lasting) and _written() == self._written
+        return had_no_effects and not self._has_open() and not self._has_imported_others()
 
     def may_have_children(self) -> bool:
         """Return whether cells may have children that have not been reaped."""
@@ -561,8 +564,8 @@ def descriptors(most: int, gap: int = _GAP) -> Iterator[tuple[int, os.stat_resul
 def _has_semaphores() -> bool:
     """Return whether there may be semaphores of multiprocessing, mapped without an event."""
     util = sys.modules.get("multiprocessing.util")
-    known = getattr(util, "_afterfork_registry", {})
-    return any(hasattr(value, "_semlock") for value in known.values())
+    registry = getattr(util, "_afterfork_registry", {})
+    return any(hasattr(value, "_semlock") for value in registry.values())
 
 
 class _Child(Enum):
@@ -576,12 +579,12 @@ class _Child(Enum):
 def _state_of_child(pid: int) -> _Child:
     """Return a child's state, without reaping it (waitid(2))."""
     try:
-        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        exit_info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return _Child.gone
     except AttributeError:  # macOS has no waitid before Python 3.13
         return _Child.running
-    return _Child.running if ended is None else _Child.ended
+    return _Child.running if exit_info is None else _Child.ended
 
 
 def _is_import() -> bool:

@@ -219,7 +219,7 @@ class Channel:
         main = self.is_main()
         wakes: list[Callable[[], None]] = []
         for_subshells: list[messages.ToGuest] = []
-        known = len(self._inbox)
+        known_count = len(self._inbox)
         self._check_own()
         if main:
             self._critical = True
@@ -230,14 +230,14 @@ class Channel:
             # After the lock is released: a thread that is woken may call a tool at once.
             for wake in wakes:
                 wake()
-            read = for_subshells
+            received = for_subshells
             if self._inbox:
                 self.on_message()
                 if tell or not main:
-                    read += list(self._inbox)[known:]
+                    received += list(self._inbox)[known_count:]
             # The host must know that these were read although nobody acts on them yet. Otherwise
             # they would seem to have vanished.
-            for message in read:
+            for message in received:
                 if isinstance(message, messages.Execute | messages.CommIn):
                     self.send(messages.Queued(id=message.id))
         finally:

@@ -61,8 +61,8 @@ def _hiding(wait: Any, nothing: Any, waitid: Any, copies: Collection[int]) -> An
     def hiding(pid: int, options: int) -> Any:
         if pid > 0 or not copies:
             return wait(pid, options)
-        whose = (os.P_ALL, 0) if pid == -1 else (os.P_PGID, -pid)
-        while (child := _wait_for_other(waitid, whose, options | os.WEXITED, copies)) is not None:
+        target = (os.P_ALL, 0) if pid == -1 else (os.P_PGID, -pid)
+        while (child := _wait_for_other(waitid, target, options | os.WEXITED, copies)) is not None:
             with contextlib.suppress(ChildProcessError):  # another thread was faster
                 result = wait(child.si_pid, options | os.WNOHANG)
                 if result[0]:
@@ -90,7 +90,7 @@ def _hiding_id(waitid: Any, copies: Collection[int]) -> Any:
 
 
 def _wait_for_other(
-    waitid: Any, whose: tuple[int, int], options: int, copies: Collection[int]
+    waitid: Any, target: tuple[int, int], options: int, copies: Collection[int]
 ) -> Any:
     """Wait for a child that is not a copy, and return what ``waitid`` says, without reaping it.
 
@@ -100,7 +100,7 @@ def _wait_for_other(
     """
     pause = _LOOK / 64
     while True:
-        child = waitid(*whose, options | os.WNOHANG | os.WNOWAIT)
+        child = waitid(*target, options | os.WNOHANG | os.WNOWAIT)
         if child is None:
             _check_others(copies)
             if options & os.WNOHANG:
@@ -120,10 +120,10 @@ def _check_others(copies: Collection[int]) -> None:
     Asks /proc, or if that can't be read the record of what cells started.
     """
     try:
-        others = run_exempt(_children) - set(copies)
+        other_children = run_exempt(_children) - set(copies)
     except OSError:
-        others = effects.may_have_children()
-    if not others:
+        other_children = effects.may_have_children()
+    if not other_children:
         raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
 
 

@@ -157,14 +157,14 @@ class Calls:
     async def wait(self, tool: str, arguments: msgspec.Raw) -> Any:
         """Call a tool and await its answer; cancelling withdraws the call. Raises ToolError."""
         loop = asyncio.get_running_loop()
-        due = asyncio.Event()
+        answer_due = asyncio.Event()
 
         def wake() -> None:
             if _get_running_loop() is loop:  # None in another thread
-                due.set()
+                answer_due.set()
             else:
                 with contextlib.suppress(RuntimeError):  # it has closed
-                    loop.call_soon_threadsafe(due.set)
+                    loop.call_soon_threadsafe(answer_due.set)
 
         call = _Call(tool, wake, self._decode)
         number = next(self._ids)
@@ -173,8 +173,8 @@ class Calls:
             try:
                 self._send(number, call, arguments)
                 while call.result is None:
-                    await due.wait()
-                    due.clear()
+                    await answer_due.wait()
+                    answer_due.clear()
             finally:
                 self.readers.end(loop)
         finally:
@@ -217,13 +217,13 @@ class Calls:
         call.result = result
         return call.wake_caller
 
-    def wait_beside_main(self, due: Callable[[], bool], event: threading.Event) -> None:
-        """Wait until something is ``due``, in a thread other than the main one.
+    def wait_beside_main(self, is_due: Callable[[], bool], event: threading.Event) -> None:
+        """Wait until ``is_due`` returns true, in a thread other than the main one.
 
         The thread becomes the leader if no thread reads. Otherwise it waits for ``event``, which is
         set when something has arrived for it, or when it should become the leader.
         """
-        while not due():
+        while not is_due():
             if self._channel.main_waits or not self._leader.acquire(blocking=False):
                 self._followers[event] = None
                 event.wait(LOOK)
@@ -231,16 +231,16 @@ class Calls:
                 self._followers.pop(event, None)
                 continue
             try:
-                self._lead(due)
+                self._lead(is_due)
             finally:
                 self._leader.release()
                 self._promote()
 
-    def _lead(self, due: Callable[[], bool]) -> None:
-        """Read for all threads until something is ``due`` here or the main thread reads itself."""
+    def _lead(self, is_due: Callable[[], bool]) -> None:
+        """Read for all threads until ``is_due`` returns true or the main thread reads itself."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
-        while not due() and not self._channel.main_waits:
+        while not is_due() and not self._channel.main_waits:
             if poll.poll(LOOK_READING * 1000):
                 self._channel.read()
 
@@ -279,18 +279,31 @@ def namespace(
     granted are not listed; a cell that calls one is told by the host which section of a policy
     would grant it.
     """
-    known = {tool.name: tool for tool in tools}
-    of_model = (NAME, CHAT) if CHAT in known else ()
-    granted = build_tools((t for t in known.values() if t.name not in of_model), most, calls)
+    tools_by_name = {tool.name: tool for tool in tools}
+    of_model = (NAME, CHAT) if CHAT in tools_by_name else ()
+    granted = build_tools(
+        (t for t in tools_by_name.values() if t.name not in of_model), most, calls
+    )
     names = (f"{PREFIX}{name}" for name in messages.OPERATIONS)
-    withheld = build_tools((_placeholder(n) for n in names if n not in known), most, calls)
-    own = {name: function for name, function in granted.items() if not name.startswith(PREFIX)}
-    operations = {
-        n.removeprefix(PREFIX): function for n, function in granted.items() if n not in own
+    withheld = build_tools((_placeholder(n) for n in names if n not in tools_by_name), most, calls)
+    operator_tools = {
+        name: function for name, function in granted.items() if not name.startswith(PREFIX)
     }
-    others = {name.removeprefix(PREFIX): function for name, function in withheld.items()}
-    ops = Operations(operations, others)
-    return {"ToolError": ToolError, **own, "ops": ops, **build_llm(known, most, calls)}
+    operations = {
+        n.removeprefix(PREFIX): function
+        for n, function in granted.items()
+        if n not in operator_tools
+    }
+    withheld_operations = {
+        name.removeprefix(PREFIX): function for name, function in withheld.items()
+    }
+    ops = Operations(operations, withheld_operations)
+    return {
+        "ToolError": ToolError,
+        **operator_tools,
+        "ops": ops,
+        **build_llm(tools_by_name, most, calls),
+    }
 
 
 def _placeholder(name: str) -> messages.Tool:
@@ -606,17 +619,19 @@ class Llm:
 
 
 def build_llm(
-    known: Mapping[str, messages.Tool], most: int, calls: Callable[[], Calls]
+    tools_by_name: Mapping[str, messages.Tool], most: int, calls: Callable[[], Calls]
 ) -> dict[str, Any]:
     """Return ``llm`` by its name. If it is not granted, calls raise an error that says so.
 
     Return nothing if it is not granted and the operator has a tool of that name.
     """
-    if CHAT in known:
-        llm = Llm(*_asking(known[NAME], most, calls), *_asking(known[CHAT], most, calls))
+    if CHAT in tools_by_name:
+        llm = Llm(
+            *_asking(tools_by_name[NAME], most, calls), *_asking(tools_by_name[CHAT], most, calls)
+        )
         _granted_llm[:] = [llm]
         return {NAME: llm}
-    if NAME in known:
+    if NAME in tools_by_name:
         return {}
     withheld = build_tools(map(_placeholder, (NAME, CHAT)), most, calls)
     return {NAME: Llm(withheld[NAME], withheld[NAME], withheld[CHAT], withheld[CHAT])}

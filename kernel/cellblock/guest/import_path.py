@@ -38,9 +38,9 @@ class ImportPath(list[Any]):
         """Add an entry at the end."""
         super().append(*self._taken([entry]))
 
-    def insert(self, at: Any, entry: Any) -> None:
-        """Add an entry before the one at position ``at``."""
-        super().insert(at, *self._taken([entry]))
+    def insert(self, index: Any, entry: Any) -> None:
+        """Add an entry before the one at ``index``."""
+        super().insert(index, *self._taken([entry]))
 
     def extend(self, entries: Iterable[Any]) -> None:
         """Add entries at the end."""
@@ -50,11 +50,11 @@ class ImportPath(list[Any]):
         super().extend(self._taken(entries))
         return self
 
-    def __setitem__(self, at: Any, value: Any) -> None:
-        if isinstance(at, slice):
-            super().__setitem__(at, self._taken(value))
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            super().__setitem__(index, self._taken(value))
         else:
-            super().__setitem__(at, *self._taken([value]))
+            super().__setitem__(index, *self._taken([value]))
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
         """Copy and pickle as a list, because other processes may lack this class."""
@@ -65,15 +65,15 @@ class ImportPath(list[Any]):
 
         If that is a library's, the folder is replaced.
         """
-        added = list(entries)
-        if self._is_added or not any(map(self._is_folder, added)):
-            return added
+        new_entries = list(entries)
+        if self._is_added or not any(map(self._is_folder, new_entries)):
+            return new_entries
         # Frames outside of the libraries' folders are cells, and Python's frozen modules, which add
         # what their caller told them to.
         if not sys._getframe(2).f_code.co_filename.startswith(roots()):  # noqa: SLF001 - as inspect does
             self._is_added = True
-            return added
-        return [LEFT_OUT if self._is_folder(entry) else entry for entry in added]
+            return new_entries
+        return [LEFT_OUT if self._is_folder(entry) else entry for entry in new_entries]
 
     def _is_folder(self, entry: Any) -> bool:
         """Return whether an entry is the folder, or the present working folder."""

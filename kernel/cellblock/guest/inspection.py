@@ -81,20 +81,24 @@ def complete(shell: GuestShell, rules: Rules, request: messages.Complete) -> mes
         return _offer({*rules.modules, *rules.raw_modules}, imported[1], "module", request)
     if rules.language and (member := _FROM.match(line)):
         return _offer(_members(member[1], rules), member[2], "instance", request)
-    left = _start(code, cursor)
+    code_start = _start(code, cursor)
     try:
         source = _completer_of_names(shell, rules) if rules.judges_cells else shell.Completer
         with provisionalcompleter():
-            raw = source.completions(code[left:cursor], cursor - left)
-            items = list(rectify_completions(code[left:cursor], raw))[:_MAX_MATCHES]
+            raw = source.completions(code[code_start:cursor], cursor - code_start)
+            items = list(rectify_completions(code[code_start:cursor], raw))[:_MAX_MATCHES]
     except Exception:
         items = []
     if rules.language:
         items = [c for c in items if _is_allowed(c.text, shell, rules)]
     # Without jedi IPython completes ".upper", dot included. Front ends would list it with the dot.
     dot = int(bool(items) and all(c.text.startswith(".") for c in items))
-    start, end = (items[0].start + dot, items[0].end) if items else (cursor - left, cursor - left)
-    start, end = start + left, end + left
+    start, end = (
+        (items[0].start + dot, items[0].end)
+        if items
+        else (cursor - code_start, cursor - code_start)
+    )
+    start, end = start + code_start, end + code_start
     types = [{"text": c.text[dot:], "type": c.type, "signature": c.signature} for c in items]
     return messages.Completed(
         id=request.id,
@@ -129,8 +133,8 @@ def _is_allowed(text: str, shell: GuestShell, rules: Rules) -> bool:
         return True
     if "." in text:
         return attribute_allowed(name)
-    own = name in shell.user_ns or not hasattr(builtins, name)
-    return own or not analyse_expression(name, rules)
+    is_cell_name = name in shell.user_ns or not hasattr(builtins, name)
+    return is_cell_name or not analyse_expression(name, rules)
 
 
 def _members(module: str, rules: Rules) -> Iterable[str]:
@@ -299,7 +303,10 @@ def _shell_of_names(shell: GuestShell, names: dict[str, Any]) -> SimpleNamespace
     """
     manager: Any = shell.magics_manager
     aliases: Any = shell.alias_manager
-    magics = {kind: dict.fromkeys(_names(known)) for kind, known in manager.lsmagic().items()}
+    magics = {
+        kind: dict.fromkeys(_names(magics_of_kind))
+        for kind, magics_of_kind in manager.lsmagic().items()
+    }
     return SimpleNamespace(
         magics_manager=SimpleNamespace(
             lsmagic=lambda: magics,
@@ -309,7 +316,9 @@ def _shell_of_names(shell: GuestShell, names: dict[str, Any]) -> SimpleNamespace
             aliases=[(name, None) for name, _ in aliases.aliases if type(name) is str]
         ),
         user_ns=names,
-        configurables=[part for part in shell.configurables if _is_librarys(type(part))],
+        configurables=[
+            configurable for configurable in shell.configurables if _is_librarys(type(configurable))
+        ],
     )
 
 
@@ -384,8 +393,10 @@ def _item_of(space: Any, key: Any) -> Any:
     of a cell's class.
     """
     kind = type(key)
-    for own, value in list(space.items() if type(space) is MappingProxyType else dict.items(space)):
-        if type(own) is kind and _is_literal(own) and own == key:
+    for stored_key, value in list(
+        space.items() if type(space) is MappingProxyType else dict.items(space)
+    ):
+        if type(stored_key) is kind and _is_literal(stored_key) and stored_key == key:
             return value
     return _MISSING
 
@@ -405,11 +416,11 @@ def _element(owner: Any, key: Any) -> Any:
         return _column(owner, key)
     if _is_array(kind) and _is_position(key):
         return owner[key]
-    read = _attribute(kind, "__getitem__")
-    if read is dict.__getitem__:
+    getter = _attribute(kind, "__getitem__")
+    if getter is dict.__getitem__:
         element = _item_of(owner, key)
-    elif any(read is sequence.__getitem__ for sequence in _SEQUENCES) and _is_position(key):
-        element = read(owner, key)
+    elif any(getter is sequence.__getitem__ for sequence in _SEQUENCES) and _is_position(key):
+        element = getter(owner, key)
     else:
         element = _MISSING
     if element is _MISSING:
@@ -440,11 +451,11 @@ def _stored(owner: Any, name: str) -> Any:
             raise LookUpRefused("the module does not have it")
         return value
     of_class = _class_item(kind, name)
-    own = _MISSING
+    stored = _MISSING
     if of_class is _MISSING or _attribute(type(of_class), "__set__") is None:
-        own = _class_item(owner, name) if issubclass(kind, type) else _own_item(owner, name)
-    if own is not _MISSING:
-        return _bound(own, None, owner) if issubclass(kind, type) else own
+        stored = _class_item(owner, name) if issubclass(kind, type) else _own_item(owner, name)
+    if stored is not _MISSING:
+        return _bound(stored, None, owner) if issubclass(kind, type) else stored
     if of_class is not _MISSING:
         return _bound(of_class, owner, kind)
     if _is_table(kind, "DataFrame"):
@@ -496,8 +507,8 @@ def _is_of_table(descriptor: Any) -> bool:
     if kind is property:
         return _is_installed(descriptor.fget)
     if any(kind is _named("pandas.core.accessor", name) for name in _ACCESSORS):
-        made = _own_item(descriptor, "_accessor")  # cells may register other accessors
-        return any(made is _named(module, name) for module, name in _OWN_ACCESSORS)
+        accessor = _own_item(descriptor, "_accessor")  # cells may register other accessors
+        return any(accessor is _named(module, name) for module, name in _OWN_ACCESSORS)
     return kind is _named("pandas._libs.properties", "AxisProperty")
 
 
@@ -519,9 +530,9 @@ def _named(module: str, name: str) -> Any:
 
 def _column(table: Any, name: str) -> Any:
     """Return a column of a table, read by position: labels of a cell's class may be compared."""
-    for place, label in enumerate(table.columns):
+    for position, label in enumerate(table.columns):
         if type(label) is str and label == name:
-            return table.iloc[:, place]
+            return table.iloc[:, position]
     raise LookUpRefused("no such column")
 
 
@@ -660,9 +671,9 @@ def _table_bytes(value: Any) -> int:
 def _attribute(kind: type, name: str) -> Any:
     """Return what a class or one of its bases stores by a name, or None."""
     for base in _MRO.__get__(kind):
-        own = _DICT.__get__(base)
-        if name in own:
-            return own[name]
+        namespace = _DICT.__get__(base)
+        if name in namespace:
+            return namespace[name]
     return None
 
 
@@ -677,7 +688,7 @@ def _read(kind: type, value: Any, name: str) -> Any:
     # A library's property reads other attributes, which a subclass may redefine; a table's asks its
     # axes.
     try:
-        if _is_librarys(kind) and all(_is_librarys(type(part)) for part in _parts(kind, value)):
+        if _is_librarys(kind) and all(_is_librarys(type(item)) for item in _parts(kind, value)):
             return getter(value)
     except Exception:  # a library may raise anything about an object that is not complete
         return None

@@ -83,10 +83,10 @@ def _configure(shell: GuestShell, kind: str, trait: str, value: Any) -> None:
     parts: list[Any] = [*shell.configurables, *formatter.formatters.values()]
     try:
         # Objects that are made later get the shell's config.
-        for part in parts:
-            part.update_config(Config({kind: {trait: value}}))
+        for configurable in parts:
+            configurable.update_config(Config({kind: {trait: value}}))
     except Exception as error:  # raised by a trait's observer, or by a module that the value names
         why = error if isinstance(error, TraitError | ValueError) else repr(error)
         sys.stderr.write(f"cellblock: --{kind}.{trait} was not set: {why}\n")
-        for part in parts:
-            part.config[kind].pop(trait, None)
+        for configurable in parts:
+            configurable.config[kind].pop(trait, None)

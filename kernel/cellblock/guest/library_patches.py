@@ -255,12 +255,12 @@ def keep_settings_to_looks(module: Any) -> None:
     matplotlib reads a ``matplotlibrc`` in the working folder when it is imported, and styles later:
     files that nobody has approved. Cells may set everything, and so may matplotlib's own styles.
     """
-    read = module._rc_params_in_file  # noqa: SLF001 - the function by which all files are read
-    own = os.path.join(module.get_data_path(), "")
+    read_file = module._rc_params_in_file  # noqa: SLF001 - the function by which all files are read
+    data_folder = os.path.join(module.get_data_path(), "")
 
     def read_settings(fname: Any, *args: Any, **options: Any) -> Any:
-        settings = read(fname, *args, **options)
-        if os.path.abspath(str(fname)).startswith(own):
+        settings = read_file(fname, *args, **options)
+        if os.path.abspath(str(fname)).startswith(data_folder):
             return settings
         for key in itertools.filterfalse(_only_looks, list(settings)):
             value = dict.pop(settings, key)
@@ -316,9 +316,9 @@ def keep_pythons_to_installed_modules() -> None:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **options: Any) -> None:
         options |= zip(names[index:], args[index:], strict=False)
-        given = options.get("env")
-        if given is not None or os.environ.keys().isdisjoint(SAFE_PATH):
-            options["env"] = SAFE_PATH | dict(os.environ if given is None else given)
+        environment = options.get("env")
+        if environment is not None or os.environ.keys().isdisjoint(SAFE_PATH):
+            options["env"] = SAFE_PATH | dict(os.environ if environment is None else environment)
         original(self, *args[:index], **options)
 
     subprocess.Popen.__init__ = init  # type: ignore[method-assign]
@@ -518,14 +518,14 @@ _NO_MAP: Final = (
 _ALTAIR: Final = "browser colab default html jupyter jupyterlab mimetype nteract"
 
 
-def patch_charts(how: Literal["pages", "stills"], *, vega: bool) -> None:
+def patch_charts(form: Literal["pages", "stills"], *, vega: bool) -> None:
     """Patch charting libraries when they are imported. Called in the zygote.
 
-    ``how`` is ``pages`` for pages with scripts, ``stills`` for pictures. ``vega`` says that the
+    ``form`` is ``pages`` for pages with scripts, ``stills`` for pictures. ``vega`` says that the
     host has Vega, so that pages need not contain it.
     """
     pages = _PAGES | {"altair": partial(_altair, vega=vega)}
-    patch_when_imported(pages if how == "pages" else _STILLS)
+    patch_when_imported(pages if form == "pages" else _STILLS)
 
 
 def _plotly(module: Any) -> None:
@@ -611,13 +611,13 @@ def _altair(module: Any, *, vega: bool) -> None:
     picture = _altair_picture(module)
 
     def page(spec: dict[str, Any], **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        shown = _vega_page(spec, vega=vega, **options)
+        bundle = _vega_page(spec, vega=vega, **options)
         metadata = dict[str, Any]()
         if picture is not None and _is_asked() and _has_memory_for_drawing():
             with contextlib.suppress(Exception):  # the page is enough
                 image, metadata = picture(spec) or ({}, {})
-                shown |= image
-        return shown, metadata
+                bundle |= image
+        return bundle, metadata
 
     for name in ("cellblock", *_ALTAIR.split()):
         module.renderers.register(name, page)
@@ -632,8 +632,8 @@ def _vega_page(spec: dict[str, Any], *, vega: bool, **options: Any) -> dict[str,
     options = {"mode": "vega-lite"} | options.get("embed_options", {})
     values = (json.dumps(value).replace("</", "<\\/") for value in (spec, options))
     call = f"vegaEmbed('#vis', {', '.join(values)})"
-    own = [call] if shared else [_vega_library(), call]
-    scripts = "".join(f"<script>{script}</script>" for script in own)
+    own_scripts = [call] if shared else [_vega_library(), call]
+    scripts = "".join(f"<script>{script}</script>" for script in own_scripts)
     wide = ' style="width:100%"' if spec.get("width") == "container" else ""
     page = f'<div id="vis"{wide}></div>{scripts}'
     head = _library("vega") if shared else ""
@@ -654,9 +654,15 @@ def _vega_height(spec: dict[str, Any]) -> int | None:
     for key, combine in (("vconcat", sum), ("hconcat", max), ("layer", max)):
         if parts := spec.get(key):
             heights = [_vega_height(part) for part in parts]
-            known = [height for height in heights if height is not None]
-            own = spec.get("height")
-            return own + _AXES if isinstance(own, int) else combine(known) if known else None
+            known_heights = [height for height in heights if height is not None]
+            own_height = spec.get("height")
+            return (
+                own_height + _AXES
+                if isinstance(own_height, int)
+                else combine(known_heights)
+                if known_heights
+                else None
+            )
     if "facet" in spec or "repeat" in spec or "concat" in spec:
         return None
     height = spec.get("height", 300)
@@ -717,8 +723,8 @@ def _file(name: str) -> str:
 
 def _map_height(figure: Any) -> int:
     """Return a map's height in pixels. A map that fills its page gets the height of a figure."""
-    for part in vars(figure)["_children"].values():  # the map is one of the children
-        match getattr(part, "height", None):
+    for child in vars(figure)["_children"].values():  # the map is one of the children
+        match getattr(child, "height", None):
             case (size, "px"):
                 return int(size)
     return 450

@@ -431,15 +431,15 @@ class Driver:
             self._renew()
             return 0
         tasks = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
-        lost = len(tasks)
+        lost_count = len(tasks)
         try:
-            lost += self.loop.take_over()
+            lost_count += self.loop.take_over()
             self.readers.forget(self.loop)
             for task in tasks:
                 task.cancel()
         except Exception:
             self._renew()
-        return lost
+        return lost_count
 
     def _ensure_sound(self) -> None:
         if not is_sound(self.loop):
@@ -529,14 +529,14 @@ def harden_loops() -> None:
 def _refuse_subclasses() -> None:
     """Refuse classes of loops that cells make: their attributes could replace the hidden ones."""
     base: Any = base_events.BaseEventLoop
-    known = {base}
+    loop_classes = {base}
     waiting = [base]
     while waiting:
         subclasses = waiting.pop().__subclasses__()
-        known.update(subclasses)
+        loop_classes.update(subclasses)
         waiting += subclasses
     original_init = base.__init__
-    known_classes = frozenset(known)
+    known_classes = frozenset(loop_classes)
 
     def refuse_subclass(_cls: type, /, **_keys: object) -> None:
         raise _no_operation("a class of loops")
@@ -559,7 +559,7 @@ def _refused_method(name: str) -> Callable[..., Any]:
     return refused
 
 
-def _no_operation(what: str) -> OperationViolation:
+def _no_operation(operation: str) -> OperationViolation:
     why = "reaches processes, sockets or descriptors"
     remedy = "Ask the host for an operation."
-    return OperationViolation("operation-not-allowed", what, why, remedy)
+    return OperationViolation("operation-not-allowed", operation, why, remedy)

@@ -58,19 +58,19 @@ _LINE = 3
 
 def fork() -> int:
     """Fork a mounter; return the zygote's end of the connection to it. Raises OSError."""
-    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    zygote_end, mounter_end = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     zygote = os.getpid()
     if os.fork() == 0:
         try:
             os.setsid()
             _isolate(zygote)
-            os.dup2(theirs.fileno(), _LINE)
+            os.dup2(mounter_end.fileno(), _LINE)
             os.closerange(_LINE + 1, max(map(int, os.listdir("/proc/self/fd"))) + 1)
             _serve(_socket.socket(fileno=_LINE), zygote)
         finally:
             os._exit(0)
-    theirs.close()
-    return ours.detach()
+    mounter_end.close()
+    return zygote_end.detach()
 
 
 # --- the process ----------------------------------------------------------------------------------

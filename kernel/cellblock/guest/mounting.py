@@ -59,16 +59,16 @@ def enter_namespace(fd: int, kind: int) -> None:
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """Mount something, or change a mount (mount(2)). Raises OSError."""
-    words = [ctypes.c_char_p(os.fsencode(word)) for word in (source, target, kind)]
+    arguments = [ctypes.c_char_p(os.fsencode(text)) for text in (source, target, kind)]
     data = ctypes.c_char_p(options.encode()) if options else None
-    _call(_libc.mount, *words, ctypes.c_ulong(flags), data)
+    _call(_libc.mount, *arguments, ctypes.c_ulong(flags), data)
 
 
 def make_read_only(fd: int) -> None:
     """Make the mount at a descriptor read-only, with its other flags unchanged. Raises OSError."""
     flags = os.fstatvfs(fd).f_flag
-    kept = sum(mount_flag for flag, mount_flag in _KEPT if flags & flag)
-    mount("none", by(fd), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+    kept_flags = sum(mount_flag for flag, mount_flag in _KEPT if flags & flag)
+    mount("none", by(fd), "", MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags)
 
 
 def by(fd: int) -> str:
@@ -104,8 +104,8 @@ def forget(merged: Sequence[int]) -> None:
         mount("none", by(fd), "", MS_REMOUNT | MS_NOSUID | MS_NODEV)
 
 
-def cover(path: str, at: int, empty: tuple[int, int]) -> None:
-    """Mount the empty folder or file of ``empty`` over ``path`` beneath the folder ``at``.
+def cover(path: str, folder_fd: int, empty: tuple[int, int]) -> None:
+    """Mount the empty folder or file of ``empty`` over ``path`` beneath the folder ``folder_fd``.
 
     If there is nothing at ``path``, a folder is made there first, so that none can be made later.
     Raises OSError.
@@ -114,10 +114,10 @@ def cover(path: str, at: int, empty: tuple[int, int]) -> None:
         *folders, last = path.split("/")
         for name in folders:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(name, dir_fd=at)
-            at = walk(at, name, stack)
+                os.mkdir(name, dir_fd=folder_fd)
+            folder_fd = walk(folder_fd, name, stack)
         with contextlib.suppress(FileExistsError):
-            os.mkdir(last, dir_fd=at)
-        is_folder = stat.S_ISDIR(os.fstat(place := walk(at, last, stack)).st_mode)
-        mount(by(empty[0 if is_folder else 1]), by(place), "", MS_BIND)
-        make_read_only(walk(at, last, stack))
+            os.mkdir(last, dir_fd=folder_fd)
+        is_folder = stat.S_ISDIR(os.fstat(target_fd := walk(folder_fd, last, stack)).st_mode)
+        mount(by(empty[0 if is_folder else 1]), by(target_fd), "", MS_BIND)
+        make_read_only(walk(folder_fd, last, stack))

@@ -181,18 +181,18 @@ def _searched(event: str, args: tuple[Any, ...]) -> str:
 
 
 def _lookups(
-    tell: Tell, encode: Callable[[str], bytes], known: dict[bytes, bytes]
+    tell: Tell, encode: Callable[[str], bytes], environment: dict[bytes, bytes]
 ) -> Callable[[str], bytes]:
     """Return a replacement of ``os.environ.encodekey``, which every look-up of a variable calls.
 
-    ``encode`` is the original, ``known`` the environment by encoded names.
+    ``encode`` is the original, ``environment`` the environment by encoded names.
     """
     sent = set[bytes]()
 
     def encodekey(key: str) -> bytes:
         """Return the encoded name of a variable; send it if the environment lacks it."""
         encoded = encode(key)
-        if encoded in known or encoded in sent or len(sent) >= _MOST:
+        if encoded in environment or encoded in sent or len(sent) >= _MOST:
             return encoded
         if sys._getframe(1).f_code.co_name == "__getitem__":  # noqa: SLF001 - as inspect does
             direct = _caller()

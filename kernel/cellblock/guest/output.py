@@ -375,8 +375,8 @@ class Outlet:
         data, metadata = dict(data), dict(fields.pop("metadata", None) or {})
         # The host accepts only text as names. IPython's kernels make text of other objects.
         data, fields["metadata"] = (
-            {key if type(key) is str else str(key): value for key, value in part.items()}
-            for part in (data, metadata)
+            {key if type(key) is str else str(key): value for key, value in mapping.items()}
+            for mapping in (data, metadata)
         )
         try:
             self.send(kind(data=data, **fields))

@@ -55,36 +55,36 @@ def _make(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _make_and_remove(w: Trial) -> None:
-    _make(f"{w.scratch}/made")
-    os.unlink(f"{w.scratch}/made")
+def _make_and_remove(trial: Trial) -> None:
+    _make(f"{trial.scratch}/made")
+    os.unlink(f"{trial.scratch}/made")
 
 
 def _open(path: str) -> None:
     os.close(os.open(path, os.O_RDONLY))
 
 
-def _read_inside(w: Trial) -> None:
-    _read(f"{w.inside}/file")
+def _read_inside(trial: Trial) -> None:
+    _read(f"{trial.inside}/file")
 
 
-def _write_in_scratch(w: Trial) -> None:
-    _make(f"{w.scratch}/written")
-    _append(f"{w.scratch}/written")
-    os.unlink(f"{w.scratch}/written")
+def _write_in_scratch(trial: Trial) -> None:
+    _make(f"{trial.scratch}/written")
+    _append(f"{trial.scratch}/written")
+    os.unlink(f"{trial.scratch}/written")
 
 
-def _read_by_hard_link(w: Trial) -> None:
-    os.link(w.secret, f"{w.scratch}/linked")
-    _read(f"{w.scratch}/linked")
+def _read_by_hard_link(trial: Trial) -> None:
+    os.link(trial.secret, f"{trial.scratch}/linked")
+    _read(f"{trial.scratch}/linked")
 
 
-def _read_by_link(w: Trial) -> None:
-    os.symlink(w.secret, f"{w.scratch}/link")
+def _read_by_link(trial: Trial) -> None:
+    os.symlink(trial.secret, f"{trial.scratch}/link")
     try:
-        _read(f"{w.scratch}/link")
+        _read(f"{trial.scratch}/link")
     finally:
-        os.unlink(f"{w.scratch}/link")
+        os.unlink(f"{trial.scratch}/link")
 
 
 def _write_on_import_path(_trial: Trial) -> None:
@@ -100,8 +100,8 @@ def _write_on_import_path(_trial: Trial) -> None:
     raise refusal or OSError(errno.EOPNOTSUPP, "there is no such folder")
 
 
-def _use_inherited(w: Trial) -> None:
-    if not stat.S_ISSOCK(os.fstat(w.bait).st_mode):
+def _use_inherited(trial: Trial) -> None:
+    if not stat.S_ISSOCK(os.fstat(trial.bait).st_mode):
         raise OSError(errno.EBADF, "its number is another descriptor's by now")
 
 
@@ -120,28 +120,28 @@ def _new_socket(family: int, kind: int, protocol: int = 0) -> Iterator[_socket.s
         yield sock
 
 
-def _tcp(w: Trial, protocol: int = 0, port: str = "tcp") -> None:
+def _tcp(trial: Trial, protocol: int = 0, port: str = "tcp") -> None:
     with _new_socket(socket.AF_INET, socket.SOCK_STREAM, protocol) as sock:
-        sock.connect(("127.0.0.1", w.ports[port]))
+        sock.connect(("127.0.0.1", trial.ports[port]))
 
 
-def _fast_open(w: Trial) -> None:
+def _fast_open(trial: Trial) -> None:
     with _new_socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.settimeout(None)  # with a timeout it would not wait for the answer
-        sock.sendto(b"x", MSG_FASTOPEN, ("127.0.0.1", w.ports["tcp_fast_open"]))
+        sock.sendto(b"x", MSG_FASTOPEN, ("127.0.0.1", trial.ports["tcp_fast_open"]))
 
 
-def _udp(w: Trial) -> None:
+def _udp(trial: Trial) -> None:
     with _new_socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.connect(("127.0.0.1", w.ports["udp"]))
+        sock.connect(("127.0.0.1", trial.ports["udp"]))
         # If nobody listens, as in a network of the guest's own, the second raises.
         sock.send(b"x")
         sock.send(b"x")
 
 
-def _unix(w: Trial, name: str) -> None:
+def _unix(trial: Trial, name: str) -> None:
     with _new_socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.connect(w.sockets[name])
+        sock.connect(trial.sockets[name])
 
 
 def _netlink(_trial: Trial) -> None:
@@ -149,7 +149,7 @@ def _netlink(_trial: Trial) -> None:
         pass
 
 
-def _listen(w: Trial) -> None:
+def _listen(trial: Trial) -> None:
     """Listen for connections. Counts as refused, too, in a network of the guest's own.
 
     There, nobody outside can connect. The network is the guest's own if a port at which the host
@@ -160,7 +160,7 @@ def _listen(w: Trial) -> None:
         sock.listen()
     with _new_socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         try:
-            sock.bind(("127.0.0.1", w.ports["tcp"]))
+            sock.bind(("127.0.0.1", trial.ports["tcp"]))
         except PermissionError:
             raise
         except OSError:
@@ -168,24 +168,24 @@ def _listen(w: Trial) -> None:
     raise OSError(errno.ENETUNREACH, "it is a network of its own")
 
 
-def _connect(w: Trial, name: str, host: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection((host, w.ports[name]), _TIMEOUT)
+def _connect(trial: Trial, name: str, host: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection((host, trial.ports[name]), _TIMEOUT)
 
 
-def _call_listed(w: Trial) -> None:
-    with _connect(w, "listed") as sock:
+def _call_listed(trial: Trial) -> None:
+    with _connect(trial, "listed") as sock:
         sock.sendall(b"x")
 
 
-def _turn(w: Trial) -> None:
+def _turn(trial: Trial) -> None:
     """Dissolve a connection to a listed host, and connect the same socket elsewhere."""
     import ctypes  # noqa: PLC0415 - the host imports this module too, and its Python may lack it
 
     connect = ctypes.CDLL(None, use_errno=True).connect
     nowhere = struct.pack("=H14x", socket.AF_UNSPEC)
-    port = w.ports["turn_connection"]
+    port = trial.ports["turn_connection"]
     elsewhere = struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", port, 127, 0, 0, 1)
-    with _connect(w, "listed") as sock:
+    with _connect(trial, "listed") as sock:
         sock.settimeout(None)
         for address in (nowhere, elsewhere):
             if connect(sock.fileno(), address, len(address)):
@@ -255,30 +255,30 @@ def _itself(_trial: Trial) -> None:
     resource.prlimit(0, resource.RLIMIT_NOFILE)
 
 
-def _limit(w: Trial) -> None:
-    resource.prlimit(w.process, resource.RLIMIT_NOFILE, (64, 64))
+def _limit(trial: Trial) -> None:
+    resource.prlimit(trial.process, resource.RLIMIT_NOFILE, (64, 64))
 
 
-def _open_too_many(w: Trial) -> None:
+def _open_too_many(trial: Trial) -> None:
     opened: list[int] = []
     try:
-        while len(opened) <= (w.limits.max_open_files or 0):
+        while len(opened) <= (trial.limits.max_open_files or 0):
             opened.append(os.dup(1))
     finally:
         for fd in opened:
             os.close(fd)
 
 
-def _take_too_much(w: Trial) -> None:
-    mmap.mmap(-1, (w.limits.memory_max_bytes or 0) + MIB, flags=mmap.MAP_PRIVATE).close()
+def _take_too_much(trial: Trial) -> None:
+    mmap.mmap(-1, (trial.limits.memory_max_bytes or 0) + MIB, flags=mmap.MAP_PRIVATE).close()
 
 
-def _write_at(w: Trial, offset: int) -> None:
-    with closing(os.open(f"{w.scratch}/long", os.O_WRONLY | os.O_CREAT, 0o600)) as fd:
+def _write_at(trial: Trial, offset: int) -> None:
+    with closing(os.open(f"{trial.scratch}/long", os.O_WRONLY | os.O_CREAT, 0o600)) as fd:
         try:
             os.pwrite(fd, b"x", offset)
         finally:
-            os.unlink(f"{w.scratch}/long")
+            os.unlink(f"{trial.scratch}/long")
 
 
 #: The lowest priority, to which every user may set their own processes (setpriority(2)).
@@ -745,17 +745,17 @@ class LockTrial:
         self._results[EARLIER_THREAD] = attempt(EARLIER_THREAD, self._trial)
 
 
-def attempt(name: str, place: Trial) -> Attempt:
+def attempt(name: str, trial: Trial) -> Attempt:
     """Try one probe and return its outcome. Never raises."""
     probe = BY_NAME.get(name)
     if probe is None:
         return _unwitnessed("not known to this guest")
     try:
-        probe.control(place)
+        probe.control(trial)
     except Exception as error:
         return _unwitnessed(f"its control failed: {error}")
     try:
-        probe.attempt(place)
+        probe.attempt(trial)
     except OSError as error:
         if error.errno in probe.refusals:
             return _refused(error)

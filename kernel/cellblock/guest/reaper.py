@@ -97,13 +97,13 @@ def _reap(control: _socket.socket, host: int, zygote: int, folder: int) -> NoRet
 
     try:
         signal.signal(signal.SIGTERM, on_signal)
-        ended = os.pidfd_open(zygote)
-        if ended not in _readable(ended, host):
+        zygote_fd = os.pidfd_open(zygote)
+        if zygote_fd not in _readable(zygote_fd, host):
             # The host is gone, but the zygote reads end-of-file only once nobody holds the host's
             # side of the socket, and a child of the host may still hold it. So shut the socket down
             # here.
             control.shutdown(_socket.SHUT_RDWR)
-            _readable(ended, within=_TIMEOUT)
+            _readable(zygote_fd, within=_TIMEOUT)
         _, status = os.waitpid(zygote, os.WNOHANG)
         end_children()
         control.shutdown(_socket.SHUT_RDWR)  # tells a host that is alive

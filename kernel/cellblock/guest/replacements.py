@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
-def refused_file(what: str, remedy: str = "Pass an io.BytesIO or an io.StringIO.") -> Any:
-    """Return a replacement for the function ``what``, which raises that it looks at files."""
+def refused_file(function_name: str, remedy: str = "Pass an io.BytesIO or an io.StringIO.") -> Any:
+    """Return a replacement for a function, which raises that it looks at files."""
     why = "would look at or change files"
-    return refusing(what, OperationViolation("operation-not-allowed", what, why, remedy))
+    return refusing(
+        function_name, OperationViolation("operation-not-allowed", function_name, why, remedy)
+    )
 
 
 class _InMemory:
@@ -66,7 +68,7 @@ def keep_in_memory(module: ModuleType) -> None:
     """Give one of these three modules no function that opens or looks at files."""
     if module.__name__ not in {"gzip", "xml.etree.ElementTree", "zipfile"}:
         return
-    own = vars(module)
+    namespace = vars(module)
     path = _InMemory(os.path, MODULES["os.path"] or ())
     streams = {*io.__all__, "text_encoding"} - {"FileIO", "open", "open_code"}
     parts = {
@@ -75,8 +77,8 @@ def keep_in_memory(module: ModuleType) -> None:
         "os": _InMemory(os, MODULES["os"] or (), path=path),
         "shutil": _InMemory(shutil, ("copyfileobj",)),
     }
-    used = {name: part for name, part in parts.items() if name in own}
-    own.update(used, open=refused_file("open"))
+    used = {name: stand_in for name, stand_in in parts.items() if name in namespace}
+    namespace.update(used, open=refused_file("open"))
 
 
 def harden_displays() -> None:
@@ -88,8 +90,8 @@ def harden_displays() -> None:
             why = "would read or write a file or a URL"
             raise OperationViolation("operation-not-allowed", subject, why, "Pass the data itself.")
 
-    shown: Any = display.DisplayObject
-    shown.reload = reload
+    display_object: Any = display.DisplayObject
+    display_object.reload = reload
     vars(display)["_safe_exists"] = lambda _path: False
 
     def reload_audio(self: Any) -> None:
@@ -130,12 +132,12 @@ def evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     """
     forms = sys.modules["annotationlib"].Format
 
-    def evaluate_reference(self: Any, **given: Any) -> Any:
-        if given.get("format") == forms.STRING:
+    def evaluate_reference(self: Any, **options: Any) -> Any:
+        if options.get("format") == forms.STRING:
             return self.__forward_arg__
-        params = {param.__name__: param for param in given.get("type_params") or ()}
-        local = {**params, **(given.get("locals") or {}), **(self.__extra_names__ or {})}
-        return evaluate(self.__forward_code__, given.get("globals") or self.__globals__, local)
+        params = {param.__name__: param for param in options.get("type_params") or ()}
+        local = {**params, **(options.get("locals") or {}), **(self.__extra_names__ or {})}
+        return evaluate(self.__forward_code__, options.get("globals") or self.__globals__, local)
 
     return evaluate_reference
 
@@ -144,16 +146,16 @@ def evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
 _MOST = 500
 
 
-def show_help(*of: Any) -> None:
+def show_help(*objects: Any) -> None:
     """Print the documentation of an object.
 
     Raises NameViolation without an object, and for a text, which ``help`` would import.
     """
-    if len(of) != 1 or isinstance(of[0], str):
+    if len(objects) != 1 or isinstance(objects[0], str):
         why = "reads and imports what a text names"
         remedy = "Pass the object: help(len)."
         raise NameViolation("builtin-not-allowed", "help", why, remedy)
-    sys.stdout.write("\n".join([*_about(of[0]), ""]))
+    sys.stdout.write("\n".join([*_about(objects[0]), ""]))
 
 
 with_name(show_help, "help")

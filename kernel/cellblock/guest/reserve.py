@@ -48,8 +48,8 @@ class Reserve:
             return
 
     def _set_aside(self, size: int) -> mmap.mmap:
-        made: mmap.mmap = run_exempt(_mmap, -1, size, flags=self._FLAGS)
-        return made
+        mapping: mmap.mmap = run_exempt(_mmap, -1, size, flags=self._FLAGS)
+        return mapping
 
     def give_back(self) -> bool:
         """Give one piece back; return False if there was none."""

@@ -76,17 +76,23 @@ def rewrite(tree: ast.AST, *, text: bool = False) -> ast.AST:
     nodes = list(_walk(tree, text=text))
     # By class or module: the names that must be declared global in its body.
     changed: dict[Any, set[str]] = {}
-    for owner, place, node, scope in reversed(nodes):  # children before their parents
+    for owner, field, node, scope in reversed(nodes):  # children before their parents
         rewriter = _REWRITES.get(type(node))
-        new = None if rewriter is None else rewriter(node, type(scope) is ast.ClassDef)
-        if new is not None:
-            _locate(new, node)
-            _put(owner, place, new)
+        replacement = None if rewriter is None else rewriter(node, type(scope) is ast.ClassDef)
+        if replacement is not None:
+            _locate(replacement, node)
+            _put(owner, field, replacement)
             if scope is not None:
                 names = changed.setdefault(scope, {*CALLED, TAKE})
-                if isinstance(new, ast.stmt):
-                    parts = (part for part in ast.walk(new) if type(part) is ast.Name)
-                    names.update(part.id for part in parts if part.id.startswith(_OWN))
+                if isinstance(replacement, ast.stmt):
+                    parts = (
+                        name_node
+                        for name_node in ast.walk(replacement)
+                        if type(name_node) is ast.Name
+                    )
+                    names.update(
+                        name_node.id for name_node in parts if name_node.id.startswith(_OWN)
+                    )
     for node, names in changed.items():
         after = sum(1 for _ in itertools.takewhile(_stays_first, node.body))
         node.body.insert(after, ast.copy_location(ast.Global(sorted(names)), node.body[0]))
@@ -159,10 +165,10 @@ def _locate(new_tree: ast.AST, node: ast.AST) -> None:
     """Give new nodes the position of ``node``."""
     stack = [new_tree]
     while stack:
-        new = stack.pop()
-        if not hasattr(new, "lineno"):
-            ast.copy_location(new, node)
-            stack.extend(ast.iter_child_nodes(new))
+        new_node = stack.pop()
+        if not hasattr(new_node, "lineno"):
+            ast.copy_location(new_node, node)
+            stack.extend(ast.iter_child_nodes(new_node))
 
 
 def _walk(tree: ast.AST, *, text: bool) -> Iterator[tuple[Any, Any, Any, Any]]:
@@ -200,11 +206,11 @@ def _walk(tree: ast.AST, *, text: bool) -> Iterator[tuple[Any, Any, Any, Any]]:
         stack.extend(reversed(below))
 
 
-def _put(owner: Any, place: Any, node: ast.AST) -> None:
-    if type(place) is tuple:
-        getattr(owner, place[0])[place[1]] = node
+def _put(owner: Any, field: Any, node: ast.AST) -> None:
+    if type(field) is tuple:
+        getattr(owner, field[0])[field[1]] = node
     else:
-        setattr(owner, place, node)
+        setattr(owner, field, node)
 
 
 # --- small trees ------------------------------------------------------------------------------
@@ -262,8 +268,8 @@ def _called(node: ast.Call, _in_class: bool) -> ast.expr | None:
     if type(called) is not ast.Name or called.id not in _BY_NAME or not args[1:]:
         return None
     name = args[1]
-    ours, real = _BY_NAME[called.id]
-    is_ours = ast.Compare(called, [ast.Is()], [_name(ours)])
+    stand_in, real = _BY_NAME[called.id]
+    is_ours = ast.Compare(called, [ast.Is()], [_name(stand_in)])
     if type(name) is ast.Constant:
         if type(name.value) is not str or not is_free(name.value) or type(args[0]) is ast.Starred:
             return None
@@ -348,26 +354,26 @@ def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
     """
     stand_ins: list[ast.Assign] = []
     for case in node.cases:
-        for part in ast.walk(case.pattern):
-            if type(part) is ast.MatchValue:
+        for subpattern in ast.walk(case.pattern):
+            if type(subpattern) is ast.MatchValue:
                 # A call here was made of a settled name (children come first). Patterns can't
                 # contain calls.
-                for called in _calls(part.value):
-                    constants = (arg for arg in called.args if type(arg) is ast.Constant)
+                for call in _calls(subpattern.value):
+                    constants = (arg for arg in call.args if type(arg) is ast.Constant)
                     raise refusal("".join(str(arg.value) for arg in constants))
-            elif type(part) is ast.MatchClass:
-                common = tuple(sorted(COMMON.intersection(part.kwd_attrs)))
-                if part.patterns or common or _calls(part.cls):
+            elif type(subpattern) is ast.MatchClass:
+                common = tuple(sorted(COMMON.intersection(subpattern.kwd_attrs)))
+                if subpattern.patterns or common or _calls(subpattern.cls):
                     name = f"{_OWN}pattern {next(_numbers)}>"
                     # The class is passed as a lambda, so that an error in evaluating it is raised
                     # where it is matched. Not in a class body, whose names a lambda can't see.
                     nothing = ast.arguments([], [], None, [], [], None, [])
-                    class_ = part.cls if in_class else ast.Lambda(nothing, part.cls)
-                    known = ast.Constant(in_class)
-                    count = ast.Constant(len(part.patterns))
+                    class_ = subpattern.cls if in_class else ast.Lambda(nothing, subpattern.cls)
+                    is_class = ast.Constant(in_class)
+                    count = ast.Constant(len(subpattern.patterns))
                     named = ast.Tuple([ast.Constant(item) for item in common], ast.Load())
-                    stand_ins.append(_bind(name, _call(PATTERN, class_, known, count, named)))
-                    part.cls = ast.copy_location(_name(name), part.cls)
+                    stand_ins.append(_bind(name, _call(PATTERN, class_, is_class, count, named)))
+                    subpattern.cls = ast.copy_location(_name(name), subpattern.cls)
     if not stand_ins:
         return None
     # The subject is evaluated first, since it may bind names that the patterns use.
@@ -406,17 +412,17 @@ class _Templates:
         return read(self._owner, name)
 
 
-def template(of: Any) -> Any:
+def template(owner: Any) -> Any:
     """Return the object from which ``format`` of a cell's ``x.format`` is read.
 
     It is ``x`` itself if that is a harmless ``str``. Raises AttributeViolation if ``x`` is a
     template that would read a refused attribute.
     """
-    if type(of) is str:
-        if "." in of:
-            check_template(of)
-        return of
-    return _Templates(of)
+    if type(owner) is str:
+        if "." in owner:
+            check_template(owner)
+        return owner
+    return _Templates(owner)
 
 
 class _StandIn(type):
@@ -455,13 +461,13 @@ def _leaves_to_cells(kind: type, name: str) -> bool:
     return name not in space and not forwards
 
 
-def pattern(asked: Any, known: bool, count: int, common: tuple[str, ...]) -> Any:
+def pattern(class_or_getter: Any, is_class: bool, count: int, common: tuple[str, ...]) -> Any:
     """Return the stand-in for a class, or the class itself if that makes no difference.
 
-    ``asked`` is the class if it is ``known``, else a function that returns it. That is called once,
-    so that the class that is checked is the class that is matched; if it raises, matching raises
-    the same. The pattern reads the first ``count`` names of ``__match_args__``, and the attributes
-    ``common`` by name.
+    ``class_or_getter`` is the class if ``is_class``, else a function that returns it. That is
+    called once, so that the class that is checked is the class that is matched; if it raises,
+    matching raises the same. The pattern reads the first ``count`` names of ``__match_args__``, and
+    the attributes ``common`` by name.
 
     Raises:
         AttributeViolation: matching would read an attribute that is not free.
@@ -469,7 +475,7 @@ def pattern(asked: Any, known: bool, count: int, common: tuple[str, ...]) -> Any
 
     """
     try:
-        kind = asked if known else asked()
+        kind = class_or_getter if is_class else class_or_getter()
     except Exception as error:
         return _frozen("class", (), {"__match_args__": (), "_of": staticmethod(_raising(error))})
     if not isinstance(kind, type) or (type(kind) is type and not kind.__flags__ & HEAP):

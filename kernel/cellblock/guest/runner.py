@@ -138,7 +138,9 @@ class Runner:
         """Check the cell's source again, run the cell, and collect its outcome."""
         refused = self._findings(request)
         if refused:
-            fields = [{name: getattr(f, name) for name in f.__slots__} for f in refused]
+            fields = [
+                {name: getattr(finding, name) for name in finding.__slots__} for finding in refused
+            ]
             return messages.Done(id=request.id, refused=fields)
         shell = self._shell
         read_before = _read_bytes()
@@ -150,10 +152,10 @@ class Runner:
         hook = shell.displayhook
         hook.is_asked = request.value
         hook.value = messages.NOTHING
-        run = self._run_cell if request.template is None else self._run_template
+        run_cell = self._run_cell if request.template is None else self._run_template
         if request.view is not None:
-            run = self._show_view
-        error = self._guarded(run, request) or shell.display_error()
+            run_cell = self._show_view
+        error = self._guarded(run_cell, request) or shell.display_error()
         self._tell_of_hidden_tools()
         # ``user_expressions`` see the count that IPython has after a cell.
         shell.execution_count = request.execution_count + 1
@@ -255,15 +257,15 @@ class Runner:
     def _bare(self, error: BaseException) -> messages.Error:
         """Show an error without running any of the user's code, which may never return."""
         name = type.__getattribute__(type(error), "__name__")
-        shown = messages.Error(
+        message = messages.Error(
             ename=encodable(name),
             evalue="",
             traceback=[encodable(name)],
             # Even if there is no memory for more, the card can say that memory ran out.
             failed_call=messages.FailedCall("memory") if isinstance(error, MemoryError) else None,
         )
-        self._out.send(shown)
-        return shown
+        self._out.send(message)
+        return message
 
     def _run_cell(self, request: messages.Execute) -> messages.Error | None:
         """Run a cell as ipykernel does (``IPythonKernel.do_execute``).
@@ -370,14 +372,14 @@ class Runner:
         with self._driver.entered():
             self._in_reserve(exec, code, namespace)
 
-    def _in_reserve(self, run: Any, *args: Any) -> None:
-        """Call ``run``, and then set memory aside again, so that there is some for what follows.
+    def _in_reserve(self, function: Any, *args: Any) -> None:
+        """Call ``function``, then set memory aside again, so that there is some for what follows.
 
         Keep this function short. If no memory is left, CPython 3.11 never leaves a handler that
         begins further down in its function: it would need memory for an int of that position.
         """
         try:
-            run(*args)
+            function(*args)
         finally:
             self._reserve.refill()
 

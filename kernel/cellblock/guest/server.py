@@ -378,8 +378,10 @@ class Server:
                 late = messages.VariableValue(id=number, why="it took too long")
                 answer = query(lambda: get_variable(shell, message), late)
             case messages.ShrinkImage(image=image, most=most):
-                none = messages.ShrunkImage(id=number)
-                answer = query(lambda: structs.replace(none, image=smaller(image, most)), none)
+                empty_answer = messages.ShrunkImage(id=number)
+                answer = query(
+                    lambda: structs.replace(empty_answer, image=smaller(image, most)), empty_answer
+                )
         self.out.send(answer)
 
     def _take_over(self, resume: messages.Resume) -> None:
@@ -394,13 +396,13 @@ class Server:
         history: Any = self._shell.history_manager
         for count, text in resume.inputs:
             history.store_inputs(count, text)
-        lost = self._subshells.forget()
+        lost_tasks = self._subshells.forget()
         resumed = self._snapshots.take_over(resume)
-        resumed = structs.replace(resumed, tasks=resumed.tasks + lost)
-        if (place := resume.place) is not None:
-            os.environ.update(place.environment, IPYTHONDIR=place.ipython_dir)
-            tempfile.tempdir = place.environment["TMPDIR"]
-            run_exempt(lambda: enter_nearest(place.cwd))
+        resumed = structs.replace(resumed, tasks=resumed.tasks + lost_tasks)
+        if (session_setup := resume.place) is not None:
+            os.environ.update(session_setup.environment, IPYTHONDIR=session_setup.ipython_dir)
+            tempfile.tempdir = session_setup.environment["TMPDIR"]
+            run_exempt(lambda: enter_nearest(session_setup.cwd))
         if resume.plan is not None:
             self._runner.plan = resume.plan
             landlock.request_ruleset()
@@ -597,7 +599,7 @@ def _import_ahead(modules: tuple[str, ...]) -> bool:
     """
     if os.path.lexists(_SETTINGS_FILE):
         return False
-    known = set(sys.modules)
+    modules_before = set(sys.modules)
     path = sys.path[:]
     sys.path[:] = filter(None, path)
     try:
@@ -609,7 +611,7 @@ def _import_ahead(modules: tuple[str, ...]) -> bool:
     finally:
         sys.path[:] = path
     beside = [os.getcwd()] if "" in path else []
-    imported = {name.partition(".")[0] for name in set(sys.modules) - known}
+    imported = {name.partition(".")[0] for name in set(sys.modules) - modules_before}
     specs = [PathFinder.find_spec(name, beside) for name in imported]
     return all(spec is None or spec.loader is None for spec in specs)
 

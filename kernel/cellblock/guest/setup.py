@@ -103,10 +103,10 @@ class Inputs(Mapping[str, Any]):
         if name in self._encoded:
             return json.loads(self._encoded[name])
         names = list(self._encoded)[:_NAMED]
-        more = len(self._encoded) - _NAMED
-        known = f"but {', '.join(names)}" if names else "and no other"
-        known += f" and {more:,} more" if more > 0 else ""
-        raise KeyError(f"there is no input {name!r}, {known}; {_GIVEN}")
+        more_count = len(self._encoded) - _NAMED
+        listing = f"but {', '.join(names)}" if names else "and no other"
+        listing += f" and {more_count:,} more" if more_count > 0 else ""
+        raise KeyError(f"there is no input {name!r}, {listing}; {_GIVEN}")
 
     def __contains__(self, name: object) -> bool:
         return name in self._encoded
@@ -121,8 +121,8 @@ class Inputs(Mapping[str, Any]):
         raise AttributeError("inputs can be read only")
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name!r}: {_short(text)}" for name, text in self._encoded.items())
-        return f"inputs({{{shown}}})"
+        items = ", ".join(f"{name!r}: {_short(text)}" for name, text in self._encoded.items())
+        return f"inputs({{{items}}})"
 
 
 def _short(text: str) -> str:
@@ -181,8 +181,8 @@ class Prepared:
         self._shell: Any = shell.build(self._rules, names)
         if self._rules.language:
             # %cd keeps its folders in ``_dh``.
-            kept = {"_dh"} if "cd" in self._rules.magics else set[str]()
-            shell.strip_globals(self._shell, tuple({*_IPYTHON_NAMES} - kept))
+            kept_names = {"_dh"} if "cd" in self._rules.magics else set[str]()
+            shell.strip_globals(self._shell, tuple({*_IPYTHON_NAMES} - kept_names))
         self._shell.tools = dict(tools)
         self._magics = shell.HostMagics(self._shell)
         # Bind the policy's ``pre_imported`` as a cell's own import would.
@@ -221,12 +221,12 @@ class Prepared:
         process.set_name("guest")
         trial = LockTrial(fork.trial, fds) if fork.trial is not None else None
         gated = len(fds) > len(_TARGETS)
-        kept = _place_descriptors(fds, (*_TARGETS, GATE_FD))
+        kept_fds = _place_descriptors(fds, (*_TARGETS, GATE_FD))
         channel = Channel(socket.socket(fileno=CHANNEL_FD))
         with _failure_reported(channel):
             if failure is not None:
                 raise failure
-            isolate_fork(self._zygote, kept)
+            isolate_fork(self._zygote, kept_fds)
         session = channel.recv()
         if not isinstance(session, messages.SessionSetup):
             raise TypeError("the first frame must be SessionSetup")
@@ -252,27 +252,27 @@ class Prepared:
         effects.begin_session(programs=self.request.plan.subprocess)
         self._serve(channel, out)
 
-    def _take(self, place: messages.SessionSetup) -> None:
+    def _take(self, session_setup: messages.SessionSetup) -> None:
         """Replace what was prepared for all guests by the session's own values."""
-        own = msgspec.structs.asdict(place)
-        random.seed(own.pop("seed"))
+        values = msgspec.structs.asdict(session_setup)
+        random.seed(values.pop("seed"))
         # For these fields the zygote's plan counts, not the host's: the zygote has found out what
         # mounts and networks it could make.
-        seen = self.request.plan
-        own["plan"] = msgspec.structs.replace(
-            place.plan,
-            attributes=place.plan.may_set_attributes(seen, place.scratch),
-            loopback=seen.loopback,
-            local_sockets=seen.local_sockets,
+        zygote_plan = self.request.plan
+        values["plan"] = msgspec.structs.replace(
+            session_setup.plan,
+            attributes=session_setup.plan.may_set_attributes(zygote_plan, session_setup.scratch),
+            loopback=zygote_plan.loopback,
+            local_sockets=zygote_plan.local_sockets,
         )
-        self.request = msgspec.structs.replace(self.request, **own)
+        self.request = msgspec.structs.replace(self.request, **values)
         for name in _HOME_VARIABLES:
             os.environ.pop(name, None)
-        os.environ.update(place.environment)
-        os.environ["IPYTHONDIR"] = self._shell.ipython_dir = place.ipython_dir
+        os.environ.update(session_setup.environment)
+        os.environ["IPYTHONDIR"] = self._shell.ipython_dir = session_setup.ipython_dir
         # Set, so that tempfile need not look for a folder: IPython uses this one in the names of
         # cells, before the first cell runs.
-        tempfile.tempdir = place.environment["TMPDIR"]
+        tempfile.tempdir = session_setup.environment["TMPDIR"]
 
     def _lock(self, channel: Channel, begins_in: str, *, gated: bool) -> None:
         """Take the locks, and send ``Ready`` with the report or ``NotReady``."""
@@ -300,7 +300,7 @@ class Prepared:
             # The folder that cells run in, behind the standard library as under ipykernel. The
             # zygote's path does not have it.
             folders = enumerate(sys.path)
-            sys.path.insert(next((at for at, path in folders if is_packages(path)), 0), "")
+            sys.path.insert(next((index for index, path in folders if is_packages(path)), 0), "")
         # ``inputs`` is an ordinary name, which cells may assign something else to.
         namespace = self._shell.user_ns
         names = namespace["__builtins__"] if self._rules.language else vars(builtins)
@@ -328,9 +328,9 @@ def keep_to_installed_modules(cwd: str) -> None:
     cells start don't look there either: ``python -m`` and ``-c`` otherwise would, first of all
     (``python -m pip``, multiprocessing's helpers).
     """
-    here = os.path.realpath(cwd)
+    folder = os.path.realpath(cwd)
     # The zygote has the host's path, and ``python -m cellblock`` has put its working folder there.
-    sys.path = ImportPath((path for path in sys.path if os.path.realpath(path) != here), here)
+    sys.path = ImportPath((path for path in sys.path if os.path.realpath(path) != folder), folder)
     os.environ.update(SAFE_PATH)
 
 
@@ -384,13 +384,13 @@ def _failure_reported(channel: Channel) -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def _place_descriptors(fds: list[int], where: tuple[int, ...]) -> set[int]:
-    """Move the descriptors ``fds`` to the numbers ``where``, and /dev/null to 0.
+def _place_descriptors(fds: list[int], numbers: tuple[int, ...]) -> set[int]:
+    """Move the descriptors ``fds`` to ``numbers``, and /dev/null to 0.
 
     Return the numbers in use. ``isolate_fork`` closes all others.
     """
     null = os.open(os.devnull, os.O_RDONLY)
-    targets = (0, *where)[: 1 + len(fds)]
+    targets = (0, *numbers)[: 1 + len(fds)]
     # First above all targets, so that no descriptor replaces another. As low as possible, because
     # of a limit on open files.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, GATE_FD + 1) for fd in (null, *fds)]

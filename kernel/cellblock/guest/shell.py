@@ -113,8 +113,8 @@ def _murmur2(source: bytes) -> int:
     size = len(source)
     digest = _SEED ^ size
     whole = size - size % 4
-    for at in range(0, whole, 4):
-        mixed = int.from_bytes(source[at : at + 4], "little") * factor & 0xFFFFFFFF
+    for offset in range(0, whole, 4):
+        mixed = int.from_bytes(source[offset : offset + 4], "little") * factor & 0xFFFFFFFF
         mixed ^= mixed >> 24
         digest = (digest * factor ^ mixed * factor) & 0xFFFFFFFF
     if rest := source[whole:]:
@@ -374,17 +374,19 @@ class GuestShell(InteractiveShell):
         """Register stand-ins for ipykernel's magics. The first that runs imports ipykernel's."""
         super().init_magics()
         for name in _KERNEL_MAGICS:
-            run: Any = partial(_kernel_magic, self, name)
-            run.__doc__ = f"Run ipykernel's %{name}; once it has run, %{name}? shows its own text."
-            self.register_magic_function(run, "line", name)
+            magic: Any = partial(_kernel_magic, self, name)
+            magic.__doc__ = (
+                f"Run ipykernel's %{name}; once it has run, %{name}? shows its own text."
+            )
+            self.register_magic_function(magic, "line", name)
         self.register_connection_magics()
 
     def register_connection_magics(self) -> None:
         """Register replacements of ipykernel's magics that read the connection file."""
         for name in _CONNECTION_MAGICS:
-            run: Any = partial(_connection_magic, name)
-            run.__doc__ = _connection_magic.__doc__
-            self.register_magic_function(run, "line", name)
+            magic: Any = partial(_connection_magic, name)
+            magic.__doc__ = _connection_magic.__doc__
+            self.register_magic_function(magic, "line", name)
 
     def init_virtualenv(self) -> None:
         """Leave sys.path as the host gave it."""
@@ -440,8 +442,8 @@ class GuestShell(InteractiveShell):
         Most cells have neither word, and need not be parsed for it.
         """
         source = prepared.get("transformed_cell") or raw_cell
-        words = "await" in source or "async" in source
-        return words and super().should_run_async(raw_cell, **prepared)
+        may_await = "await" in source or "async" in source
+        return may_await and super().should_run_async(raw_cell, **prepared)
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
         """Run a statement with the cells' builtins; afterwards set memory aside again."""
@@ -507,12 +509,17 @@ class GuestShell(InteractiveShell):
 
         Also none if the error makes its own lines.
         """
-        shown: Any = self.InteractiveTB
-        if shown.mode == "Minimal" or hasattr(error, "_render_traceback_"):
+        formatter: Any = self.InteractiveTB
+        if formatter.mode == "Minimal" or hasattr(error, "_render_traceback_"):
             return []
-        with contextlib.suppress(Exception), tracebacks.folded(error, tb) as (own, left_out):
+        with (
+            contextlib.suppress(Exception),
+            tracebacks.folded(error, tb) as (own_traceback, left_out),
+        ):
             if left_out:
-                lines = shown.structured_traceback(type(error), error, own, tb_offset=0)
+                lines = formatter.structured_traceback(
+                    type(error), error, own_traceback, tb_offset=0
+                )
                 frames = (
                     "1 frame of a library" if left_out == 1 else f"{left_out:,} frames of libraries"
                 )
@@ -569,9 +576,9 @@ class GuestShell(InteractiveShell):
 
     def error_of(self, raised: BaseException) -> messages.Error:
         """Return the message that showed an error; if none did, a message without a traceback."""
-        shown = self._shown_errors.get(current_subshell.get())
-        if shown is not None and shown.raised is raised:
-            return shown.error
+        shown_error = self._shown_errors.get(current_subshell.get())
+        if shown_error is not None and shown_error.raised is raised:
+            return shown_error.error
         name = encodable(type(raised).__name__)
         text = encodable(tracebacks.describe(raised))
         return messages.Error(ename=name, evalue=text, traceback=[], is_shown=True)
@@ -834,10 +841,10 @@ class HostMagics(Magics):
         super().__init__(shell)
         self._shell = shell
         shell.register_magics(self)
-        shown = {name: self._shown_magic(name) for name in SHOWN_BY_HOST}
-        for name, magic in shown.items():
+        shown_magics = {name: self._shown_magic(name) for name in SHOWN_BY_HOST}
+        for name, magic in shown_magics.items():
             shell.register_magic_function(magic, "line", name)
-        shell.views = MappingProxyType({**self.magics["line"], **shown})
+        shell.views = MappingProxyType({**self.magics["line"], **shown_magics})
         if GuestShell.rules.language:
             shell.register_magic_function(self._list_magics, "line", "lsmagic")
 
@@ -845,8 +852,8 @@ class HostMagics(Magics):
         """List the magics that cells may use."""
         allowed = GuestShell.rules.magics
         for kind, mark in (("line", "%"), ("cell", "%%")):
-            known = sorted(self._shell.magics_manager.magics[kind])
-            names = [mark + name for name in known if name in allowed]
+            magic_names = sorted(self._shell.magics_manager.magics[kind])
+            names = [mark + name for name in magic_names if name in allowed]
             sys.stdout.write(f"Available {kind} magics:\n{fill('  '.join(names), 78)}\n")
 
     @line_magic
@@ -881,11 +888,11 @@ class HostMagics(Magics):
     @line_magic
     def branch(self, line: str) -> None:
         """Have the host list branches, go to one or drop it when the cell has ended."""
-        given = without_comment(line).split()
-        drops = given[:1] == ["-d"]
-        names = given[drops:]
-        known = all(re.fullmatch(messages.CHECKPOINT_NAME, name) for name in names)
-        if not known or len(names) > 2 - drops or (drops and not names):
+        arguments = without_comment(line).split()
+        drops = arguments[:1] == ["-d"]
+        names = arguments[drops:]
+        are_valid = all(re.fullmatch(messages.CHECKPOINT_NAME, name) for name in names)
+        if not are_valid or len(names) > 2 - drops or (drops and not names):
             raise UsageError("use %branch, %branch NAME, %branch NAME CHECKPOINT, %branch -d NAME")
         if not self.server.runs_cell:
             raise UsageError("%branch works only in a cell of the notebook")

@@ -85,7 +85,7 @@ def capture_files(before: tuple[OpenFile, ...] = ()) -> tuple[OpenFile, ...]:
     ``before`` is what an earlier call returned: contents of files that have not changed since are
     taken from there, and not read again.
     """
-    known = {(file.inode, file.size, file.changed): file.contents for file in before}
+    known_contents = {(file.inode, file.size, file.changed): file.contents for file in before}
     files = list[OpenFile]()
     room = MOST_TOGETHER
     for fd, status in descriptors(256):
@@ -95,7 +95,7 @@ def capture_files(before: tuple[OpenFile, ...] = ()) -> tuple[OpenFile, ...]:
             mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
             size = status.st_size
             changed = status.st_ctime_ns
-            contents = known.get((_inode(status), size, changed))
+            contents = known_contents.get((_inode(status), size, changed))
             if contents is None and mode == os.O_RDWR and size <= min(MOST_EACH, room):
                 contents = os.pread(fd, size, 0)
             room -= len(contents or b"")
@@ -124,14 +124,14 @@ def restore_files(files: tuple[OpenFile, ...]) -> int:
     file locked, and truncating a file of many pieces takes the OS kernel long. A copy that waited
     for that would be taken for one that does not take over. Files that are late count as lost.
     """
-    lost = {file.fd for file in files}
+    lost_fds = {file.fd for file in files}
     is_done = _thread.allocate_lock()
     is_late = Event()
 
     def restore() -> None:
         for file in files:
             if _restore(file, is_late):
-                lost.discard(file.fd)
+                lost_fds.discard(file.fd)
         is_done.release()
 
     if not any(map(_has_changed, files)):  # only offsets to set, which takes no time
@@ -141,7 +141,7 @@ def restore_files(files: tuple[OpenFile, ...]) -> int:
         _thread.start_new_thread(run_exempt, (restore,))
         is_done.acquire(timeout=_RESTORING)
     is_late.set()
-    return len(lost)
+    return len(lost_fds)
 
 
 def _has_changed(file: OpenFile) -> bool:
@@ -236,7 +236,7 @@ def open_again(aside: list[PutAside]) -> int:
     Their descriptors stay O_PATH descriptors, which can't be read or written. So do those of pipes
     whose other end is gone, which are not counted.
     """
-    lost = 0
+    lost_count = 0
     # The reading end of a pipe first: if this process has both ends, the writing end can't be
     # opened before the reading end is.
     for entry in sorted(aside, key=lambda entry: entry.flags & os.O_ACCMODE):
@@ -244,8 +244,8 @@ def open_again(aside: list[PutAside]) -> int:
             if not fcntl.fcntl(entry.fd, fcntl.F_GETFL) & os.O_PATH:
                 continue  # replaced meanwhile: a copy gets a stdout of its own
             if not _open_again(entry) and entry.offset is not None:
-                lost += 1
-    return lost
+                lost_count += 1
+    return lost_count
 
 
 def _open_again(entry: PutAside) -> bool:
@@ -665,5 +665,5 @@ def _reseed(seed: bytes) -> None:
     numpy: Any = sys.modules.get("numpy.random")
     if numpy is not None:
         with contextlib.suppress(Exception):  # a cell may have put another module there
-            words = [int.from_bytes(seed[i : i + 4]) for i in range(0, len(seed), 4)]
-            numpy.seed(words)
+            seed_words = [int.from_bytes(seed[i : i + 4]) for i in range(0, len(seed), 4)]
+            numpy.seed(seed_words)

@@ -30,8 +30,8 @@ def make_once() -> None:
     # Put Python's lexer first: pygments looks through hundreds to find it. Assigned as a whole, so
     # that an interrupt leaves no half of it.
     name = PythonLexer.__name__
-    known = lexers.LEXERS
-    lexers.LEXERS = {name: known[name], **known}
+    table = lexers.LEXERS
+    lexers.LEXERS = {name: table[name], **table}
     # The style that marks the failing expression is derived from each theme's style once.
     module: Any = stack_data
     module.style_with_executing_node = lru_cache(_THEMES)(module.style_with_executing_node)
@@ -44,8 +44,8 @@ def _lexer_of(cls: Any, *args: Any, **kwargs: Any) -> Any:
     For each frame stack_data derives a class from pygments' Python lexer, for which pygments would
     compile the whole grammar again.
     """
-    own = cls.__dict__
-    if own.keys().isdisjoint({"_tokens", "tokens"}) and "_tokens" in vars(cls.__base__):
+    namespace = cls.__dict__
+    if namespace.keys().isdisjoint({"_tokens", "tokens"}) and "_tokens" in vars(cls.__base__):
         for name in ("_tokens", "_all_tokens"):
             setattr(cls, name, vars(cls.__base__)[name])
     return _make_lexer(cls, *args, **kwargs)

@@ -47,10 +47,10 @@ _FORMATTER = 64 << 20
 
 def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield ``error`` and the errors it was raised from: each once, and a bounded number."""
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen and len(seen) < _LONGEST_CHAIN:
-        seen.add(id(current))
+    while current is not None and id(current) not in seen_ids and len(seen_ids) < _LONGEST_CHAIN:
+        seen_ids.add(id(current))
         yield current
         current = current.__cause__ or current.__context__
 
@@ -101,18 +101,18 @@ def folded(
         for link in errors
     ]
     try:
-        own, left_out = _without_libraries(tb)
-        kept = [error]
+        own_traceback, left_out = _without_libraries(tb)
+        kept_errors = [error]
         for link in errors[1:]:
-            link.__traceback__, more = _without_libraries(link.__traceback__)
-            left_out += more
+            link.__traceback__, more_left_out = _without_libraries(link.__traceback__)
+            left_out += more_left_out
             if link.__traceback__ is not None:
-                kept.append(link)
-        for link, earlier in itertools.zip_longest(kept, kept[1:]):
+                kept_errors.append(link)
+        for link, earlier in itertools.zip_longest(kept_errors, kept_errors[1:]):
             if link.__cause__ is not None:
                 link.__cause__ = earlier
             link.__context__ = earlier
-        yield own, left_out
+        yield own_traceback, left_out
     finally:
         for link, frames, cause, context, suppresses in before:
             link.__traceback__ = frames
@@ -133,8 +133,10 @@ def _without_libraries(tb: TracebackType | None) -> tuple[TracebackType | None, 
     """Return a traceback without the frames of libraries, and their number."""
     libraries = (*roots(), "<frozen ")
     links = _links(tb)
-    own = [link for link in links if not link.tb_frame.f_code.co_filename.startswith(libraries)]
-    return _joined(own), len(links) - len(own)
+    own_links = [
+        link for link in links if not link.tb_frame.f_code.co_filename.startswith(libraries)
+    ]
+    return _joined(own_links), len(links) - len(own_links)
 
 
 def with_left_out(lines: list[str], name: str, line: str) -> list[str]:
@@ -144,10 +146,12 @@ def with_left_out(lines: list[str], name: str, line: str) -> list[str]:
     begins.
     """
     begins = (
-        at for at in reversed(range(len(lines))) if _COLOURS.sub("", lines[at]).startswith(name)
+        index
+        for index in reversed(range(len(lines)))
+        if _COLOURS.sub("", lines[index]).startswith(name)
     )
-    at = next(begins, len(lines))
-    return [*lines[:at], line, *lines[at:]]
+    index = next(begins, len(lines))
+    return [*lines[:index], line, *lines[index:]]
 
 
 def is_pythons(error: BaseException) -> bool:
@@ -381,8 +385,8 @@ def _os_error(error: OSError) -> FailedCall | None:
             return None  # words of the guest's own or of a library's, which say why
         if number == errno.EXDEV and error.filename2 is not None:
             # Of a move between two mounts. The host knows which of the two cells may not write.
-            other = _real(error.filename2)
-            return FailedCall(kind, number, _real(error.filename), writes=True, other=other)
+            second_path = _real(error.filename2)
+            return FailedCall(kind, number, _real(error.filename), writes=True, other=second_path)
         path = _path_of(error)
         writes = path is not None and path in (effects.written, error.filename2)
         return FailedCall(kind, number, _real(path), writes or _is_in_a_writer(error))
@@ -424,9 +428,9 @@ def _call_in_words(error: BaseException) -> FailedCall | None:
     text = _text(error)
     match = _NUMBER.search(text)
     number = int(match[1]) if match else 0
-    for words, errno_of_words in _STRERRORS.items():
-        if words in text:
-            number, text = number or errno_of_words, text.replace(words, "").strip(" :")
+    for phrase, errno_of_words in _STRERRORS.items():
+        if phrase in text:
+            number, text = number or errno_of_words, text.replace(phrase, "").strip(" :")
     path = _path_in(text)
     if isinstance(error, PermissionError):
         number = number or errno.EACCES
@@ -449,12 +453,12 @@ def _kind(error: OSError) -> Literal["file", "network", "process", "signal"]:
     """Return what an error is about, judged by the modules it passed and the line that raised."""
     frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
     modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))
-    words = f"{modules} {linecache.getline(*frames[-1])}" if frames else ""
-    if _SIGNAL.search(words):
+    clues = f"{modules} {linecache.getline(*frames[-1])}" if frames else ""
+    if _SIGNAL.search(clues):
         return "signal"
-    if _PROCESS.search(words):
+    if _PROCESS.search(clues):
         return "process"
-    if _NETWORK.search(words) and not error.filename:
+    if _NETWORK.search(clues) and not error.filename:
         return "network"
     return "file"
 
@@ -479,13 +483,13 @@ def _address(links: list[BaseException]) -> str:
             if frame.f_code.co_name not in _CONNECTS | _LISTENS:
                 continue
             variables = frame.f_locals
-            own = variables.get("self")
+            instance = variables.get("self")
             # ``http.client`` and urllib3 keep them on the connection, socketserver on the server.
             pairs = (
                 variables.get("address"),
                 (variables.get("host"), variables.get("port")),
-                (getattr(own, "host", None), getattr(own, "port", None)),
-                getattr(own, "server_address", None),
+                (getattr(instance, "host", None), getattr(instance, "port", None)),
+                getattr(instance, "server_address", None),
             )
             for pair in pairs:
                 # The tuple of an IPv6 address has two more parts.

@@ -108,11 +108,11 @@ class Gatekeeper:
         """
         if self._machine is None:
             return None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)  # a guest has the other end: it is never waited for
-        self._awaited[ours.fileno()] = ours, number
-        self._poll.register(ours, select.POLLIN)
-        return theirs
+        zygote_end, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        zygote_end.setblocking(False)  # a guest has the other end: it is never waited for
+        self._awaited[zygote_end.fileno()] = zygote_end, number
+        self._poll.register(zygote_end, select.POLLIN)
+        return guest_end
 
     def concerns(self, fd: int) -> bool:
         """Return whether ``fd`` belongs to a gate or to a guest that will send its listener."""
@@ -209,7 +209,7 @@ class Gatekeeper:
         for gate in self._gates_of(request.id):
             gate.withdraw_fork(request.others)
         # The other forks may be making copies just now. These copies must go on, too.
-        started = (pid for other in request.others for pid in notify.descendants(other))
+        started = (pid for fork_pid in request.others for pid in notify.descendants(fork_pid))
         keep = (*request.pids, *request.others, *started)
         if (sessions := self._sessions.get(request.id)) is not None:
             with contextlib.suppress(LockFailed):
@@ -219,13 +219,13 @@ class Gatekeeper:
         self,
         request: Narrow,
         done: Callable[[], None],
-        there: session_mounts.SessionNamespaces | None = None,
+        session_namespaces: session_mounts.SessionNamespaces | None = None,
     ) -> None:
         """Put guest ``request.id`` under a narrower plan.
 
         From now on its gate decides by that plan, and the plan's Landlock ruleset waits for the
         copy ``request.pid`` to ask for it. ``done`` is called when the ruleset is on the copy.
-        ``there`` are the namespaces of the guest's session, if the session has its own.
+        ``session_namespaces`` are those of the guest's session, if the session has its own.
 
         Raises OSError, ValueError, LockFailed if the locks can't be made; the gate then decides as
         before.
@@ -236,12 +236,14 @@ class Gatekeeper:
             plan,
             loopback=plan.loopback and self._plan.loopback,
             local_sockets=plan.local_sockets and self._plan.local_sockets,
-            attributes=plan.may_set_attributes(self._plan, "" if there is None else there.scratch),
+            attributes=plan.may_set_attributes(
+                self._plan, "" if session_namespaces is None else session_namespaces.scratch
+            ),
         )
         # Lowers nothing, but raises before anything is decided if the copy's limits are out of
         # reach. The gate lowers them when the copy asks for its ruleset.
         process.lower_limits(request.pid, Limits())
-        namespaces = () if there is None else there.namespaces
+        namespaces = () if session_namespaces is None else session_namespaces.namespaces
         fd = landlock.ruleset(plan, request.rulesets, namespaces)
         alone = not request.fork
         if alone:  # a fork keeps the plan of its parent's gate, which it shares
@@ -255,8 +257,8 @@ class Gatekeeper:
         def on_sessions(users: dict[int, int]) -> None:
             # A session has the pid of the process that began it. A pid that is taken anew belongs
             # to this guest alone, so no older session of that number can have a process left.
-            for other, sessions in self._sessions.items():
-                if other != number:
+            for other_number, sessions in self._sessions.items():
+                if other_number != number:
                     for session in users:
                         sessions.forget(session)
             self._tell(messages.Sessions(id=number, sessions=users))
@@ -287,13 +289,13 @@ class Gatekeeper:
         """
         if not self._ending:
             return ()
-        own = os.getsid(0)
+        zygote_session = os.getsid(0)
         unfinished = set[int]()
         # All processes, not only those that a walk of our descendants finds: a walk misses some
         # while others fork.
         for pid, session in notify.everybody():
             # A fork that has yet to begin its session is still in the zygote's.
-            number = pid if session == own else session
+            number = pid if session == zygote_session else session
             for request, ending in self._ending.items():
                 is_in = any(number in sessions for sessions in ending)
                 if is_in and notify.descends(pid, os.getpid()):
@@ -349,9 +351,9 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
         witness.check_mounts(request.plan.mounted, request.mounts)
         request, mounter, sessions = _lay(request, socket.socket(fileno=mounter_fd), control)
         # Opened before the locks, which may let the zygote read only a part of a layer.
-        seen = {each.root: os.open(each.root, _FOLDER) for each in request.plan.layers}
+        opened_folders = {each.root: os.open(each.root, _FOLDER) for each in request.plan.layers}
         if "container" in request.plan.locks:
-            seen[request.scratch] = os.open(request.scratch, _FOLDER)
+            opened_folders[request.scratch] = os.open(request.scratch, _FOLDER)
         folder = request.scratch
         if reaper >= 0:
             os.write(reaper, os.fsencode(folder))
@@ -371,7 +373,7 @@ def main(control_fd: int, reaper: int, mounter_fd: int) -> NoReturn:
         control.send(messages.ZygoteFailed(detail=f"{type(exc).__name__}: {exc}"))
         os._exit(1)
     gc.enable()
-    for path, opened in seen.items():
+    for path, opened in opened_folders.items():
         control.send(messages.SeenFolder(path=path), opened)
     if messages.SHARED_MEMORY in request.plan.write_roots and sessions is None:
         control.send(messages.SharedMemory(), os.open(messages.SHARED_MEMORY, _FOLDER))
@@ -427,12 +429,12 @@ def _enter_namespaces(request: messages.Prepare, *, seals: bool) -> None:
     wrapped = "namespaces" in plan.locks
     # What wraps the zygote (bubblewrap) has made a network already. The zygote needs another one
     # only to change it: for neighbours' addresses, or for the host to connect to servers.
-    own = plan.loopback and (not wrapped or bool(plan.neighbours) or plan.serves)
-    if "container" in plan.locks or not (plan.layers or own or seals):
+    makes_network = plan.loopback and (not wrapped or bool(plan.neighbours) or plan.serves)
+    if "container" in plan.locks or not (plan.layers or makes_network or seals):
         return
     try:
         layer.enter_namespaces()
-        if own:
+        if makes_network:
             own_network.enter()
         if plan.neighbours:
             own_network.settle(plan.neighbours, request.scratch)
@@ -505,13 +507,13 @@ class _Control:
         fds = array.array("i")
         while len(data) < size:
             space = socket.CMSG_SPACE(_TARGETS * fds.itemsize)
-            part, ancillary, _, _ = self._sock.recvmsg(size - len(data), space)
+            chunk, ancillary, _, _ = self._sock.recvmsg(size - len(data), space)
             for level, kind, payload in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
-            if not part:
+            if not chunk:
                 raise EOFError
-            data += part
+            data += chunk
         return data, list(fds)
 
     def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
@@ -716,9 +718,9 @@ class _Zygote:
     def _reap(self) -> None:
         """Reap all children that have ended, orphans of guests included, and report each."""
         with contextlib.suppress(ChildProcessError):
-            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                session = os.getsid(ended.si_pid)  # unknown once the child is reaped
-                pid, status, usage = os.wait4(ended.si_pid, 0)
+            while child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                session = os.getsid(child.si_pid)  # unknown once the child is reaped
+                pid, status, usage = os.wait4(child.si_pid, 0)
                 seconds = usage.ru_utime + usage.ru_stime
                 self._control.send(
                     messages.Reaped(pid=pid, status=status, session=session, seconds=seconds)
