@@ -31,22 +31,22 @@ def descriptor(make: Callable[[], int], namespaces: Sequence[int] = ()) -> int:
     zygote's loop reaps it like any other. Raises OSError, and LockFailed if ``make`` failed or was
     late.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    with ours, theirs:
+    our_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with our_end, child_end:
         child = os.fork()
         if child == 0:
-            _make(make, namespaces, theirs)
-        theirs.close()
-        if not is_readable(ours, PATIENCE):
+            _make(make, namespaces, child_end)
+        child_end.close()
+        if not is_readable(our_end, PATIENCE):
             os.kill(child, signal.SIGKILL)
             raise LockFailed(
                 f"folders that it names could not be opened within {PATIENCE:g} s. "
                 "Programs of cells keep them busy: end those, or try again"
             )
-        why, fds, _, _ = socket.recv_fds(ours, _LONGEST, 1)
+        reason, fds, _, _ = socket.recv_fds(our_end, _LONGEST, 1)
     os.waitpid(child, 0)  # it has answered and ends at once
     if not fds:
-        raise LockFailed(why.decode(errors="replace") or "the process that makes it has ended")
+        raise LockFailed(reason.decode(errors="replace") or "the process that makes it has ended")
     os.set_inheritable(fds[0], False)
     return fds[0]
 

@@ -147,9 +147,9 @@ def apply(plan: Plan, arch: Arch, version: int) -> str:
         # The guest may read its own memory map: threadpoolctl (scikit-learn) looks for BLAS there.
         # The descriptor stays open on purpose. Without it procfs would forget the inode that the
         # rule names, and make another one. Processes that the guest forks have no such rule.
-        own = f"/proc/{os.getpid()}/maps"
-        if _allow(arch, ruleset, handle, own, READ_FILE):
-            os.open(own, os.O_PATH | os.O_CLOEXEC)
+        memory_map = f"/proc/{os.getpid()}/maps"
+        if _allow(arch, ruleset, handle, memory_map, READ_FILE):
+            os.open(memory_map, os.O_PATH | os.O_CLOEXEC)
         restrict_self(arch, ruleset, handle.flags)
     finally:
         os.close(ruleset)
@@ -228,10 +228,10 @@ def _allow(
             return False
         raise
     try:
-        found = os.fstat(fd)
-        if number is not None and not (stat.S_ISCHR(found.st_mode) and found.st_rdev == number):
+        status = os.fstat(fd)
+        if number is not None and not (stat.S_ISCHR(status.st_mode) and status.st_rdev == number):
             return False
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             rights &= FILE_RIGHTS
         # packed: __u64 allowed_access; __s32 parent_fd
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights & handle.fs, fd), 12)
@@ -248,10 +248,10 @@ def _open_beneath(arch: Arch, path: str) -> int:
     OS kernel with Landlock has openat2, which came with Linux 5.6. Raises OSError.
     """
     name = ctypes.create_string_buffer(os.fsencode(path))
-    how = ctypes.create_string_buffer(
+    open_how = ctypes.create_string_buffer(
         struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS), 24
     )
-    return libc.syscall(arch.numbers["openat2"], AT_FDCWD, name, how, 24)
+    return libc.syscall(arch.numbers["openat2"], AT_FDCWD, name, open_how, 24)
 
 
 # More locks on a guest that runs: what the zygote prepares, and what the guest does.

@@ -108,10 +108,10 @@ def mount_shared_memory(size: int) -> None:
 
 def _make_empty(folder: str) -> tuple[int, int]:
     """Make an empty folder and a file without permissions; return their descriptors."""
-    place = tempfile.mkdtemp(prefix="empty-", dir=folder)
-    os.mkdir(f"{place}/folder", 0o500)
-    os.close(os.open(f"{place}/file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
-    return os.open(f"{place}/folder", PLACE), os.open(f"{place}/file", PLACE)
+    empty_folder = tempfile.mkdtemp(prefix="empty-", dir=folder)
+    os.mkdir(f"{empty_folder}/folder", 0o500)
+    os.close(os.open(f"{empty_folder}/file", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
+    return os.open(f"{empty_folder}/folder", PLACE), os.open(f"{empty_folder}/file", PLACE)
 
 
 def enter_namespaces() -> None:
@@ -177,11 +177,11 @@ def _mount_layer(layer: Layer) -> None:
         options = f"lowerdir={lower},upperdir={by(upper)},workdir={by(work)},userxattr,volatile"
         mount("overlay", by(root), "overlay", MS_NOSUID | MS_NODEV, options)
         merged = opened(layer.root)
-        for path, place in fixed.items():
+        for path, source_fd in fixed.items():
             target = walk(merged, path, stack)
-            mount(by(place), by(target), "", MS_BIND)
-            shown = walk(merged, path, stack)
-            make_read_only(shown)
+            mount(by(source_fd), by(target), "", MS_BIND)
+            mounted_fd = walk(merged, path, stack)
+            make_read_only(mounted_fd)
 
 
 def _hide(path: str, root: int, mask: int) -> None:
@@ -249,8 +249,8 @@ def seal(writable: Sequence[str], *, apart: bool) -> bool:
         tops = {path for path, _, _ in before}
         for path, options, _ in before:
             above = [top for top in places if path.startswith(f"{top}/")]
-            known = path in places or ("rw" not in options and tops.issuperset(above))
-            if above and not known:
+            is_expected = path in places or ("rw" not in options and tops.issuperset(above))
+            if above and not is_expected:
                 return False  # mounted within a folder that cells write
         mount("none", "/", "", MS_REC | MS_PRIVATE)
         for path in places - tops:
@@ -368,11 +368,11 @@ class Mounter:
 
         Paths that were covered before are left out.
         """
-        for number, (layer, known) in enumerate(zip(layers, self._known, strict=True)):
+        for number, (layer, covered) in enumerate(zip(layers, self._known, strict=True)):
             for path in layer.covered:
-                if path not in known:
+                if path not in covered:
                     self._ask(b"%d:%s" % (number, os.fsencode(path)), path)
-                    known.add(path)
+                    covered.add(path)
 
     def _ask(self, question: bytes, path: str | None = None) -> None:
         """Send a question and wait for the answer, an errno or 0. Raises OSError.

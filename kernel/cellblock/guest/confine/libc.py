@@ -121,8 +121,8 @@ def is_anonymous(pid: int, address: int, size: int) -> bool:
 def read_memory(pid: int, address: int, size: int) -> bytes:
     """Return ``size`` bytes of another process's memory (process_vm_readv(2)). Raises OSError."""
     space = ctypes.create_string_buffer(size)
-    read = _copy(_LIBC.process_vm_readv, pid, address, space)
-    return space.raw[:read]
+    size_read = _copy(_LIBC.process_vm_readv, pid, address, space)
+    return space.raw[:size_read]
 
 
 def write_memory(pid: int, address: int, data: bytes) -> None:
@@ -131,10 +131,10 @@ def write_memory(pid: int, address: int, data: bytes) -> None:
 
 
 def _copy(function: Any, pid: int, address: int, space: ctypes.Array[ctypes.c_char]) -> int:
-    here = _Extent(ctypes.addressof(space), len(space))
-    there = _Extent(address, len(space))
-    one = ctypes.c_ulong(1)
-    extents = (ctypes.byref(here), one, ctypes.byref(there), one)
+    local_extent = _Extent(ctypes.addressof(space), len(space))
+    remote_extent = _Extent(address, len(space))
+    count = ctypes.c_ulong(1)
+    extents = (ctypes.byref(local_extent), count, ctypes.byref(remote_extent), count)
     return _call(function, ctypes.c_int(pid), *extents, ctypes.c_ulong(0))
 
 

@@ -373,8 +373,8 @@ class Sessions:
             # Pids count as well as sessions: a process may be about to begin the session that was
             # recorded for it.
             alive = {number for process in everybody() for number in process}
-            for ended in self._users.keys() - alive:
-                self.forget(ended)
+            for ended_session in self._users.keys() - alive:
+                self.forget(ended_session)
             self._most = max(_FEW_SESSIONS, 2 * len(self._users))
         self._tell(dict(self._users))
 
@@ -507,8 +507,8 @@ class Gate:
         Without this, a guest that may start programs could signal its snapshots like its other
         child processes.
         """
-        for known in tuple(self._protected):
-            self._is_protected(known)
+        for snapshot in tuple(self._protected):
+            self._is_protected(snapshot)
         if pid not in self._protected:
             self._device_users.discard(pid)  # an earlier process had this pid
             with contextlib.suppress(OSError):  # it is gone
@@ -524,14 +524,14 @@ class Gate:
         os.close(self._protected.pop(pid))
         return False
 
-    def expect_ruleset(self, due: DueRuleset) -> None:
+    def expect_ruleset(self, ruleset: DueRuleset) -> None:
         """Put one more ruleset on a process when the process asks for it.
 
         Until then the process may start nothing; if it must be alone, no process of this gate may.
         """
-        self._withdraw_rulesets(None if due.alone else due.pid)
-        self._due_rulesets[due.pid] = due
-        if due.alone:
+        self._withdraw_rulesets(None if ruleset.alone else ruleset.pid)
+        self._due_rulesets[ruleset.pid] = ruleset
+        if ruleset.alone:
             self._due_forks.clear()
 
     def _withdraw_rulesets(self, pid: int | None) -> None:
@@ -539,9 +539,9 @@ class Gate:
 
         If ``pid`` is None, close all of them.
         """
-        for due in tuple(self._due_rulesets.values()):
-            if due.alone or pid in {due.pid, None}:
-                os.close(self._due_rulesets.pop(due.pid).fd)
+        for ruleset in tuple(self._due_rulesets.values()):
+            if ruleset.alone or pid in {ruleset.pid, None}:
+                os.close(self._due_rulesets.pop(ruleset.pid).fd)
 
     def allow_fork(self, pid: int | None) -> None:
         """Allow the next fork of ``pid``, or for None of whichever process asks first.
@@ -581,8 +581,8 @@ class Gate:
             refusal = 0
         elif name is not None and audit == self._audit:
             # Process ids and clone's flags are 32 bits wide to the OS kernel.
-            words = tuple(arg & 0xFFFFFFFF for arg in args)
-            refusal = self.decide(Request(ident, task, name, words))
+            arguments = tuple(arg & 0xFFFFFFFF for arg in args)
+            refusal = self.decide(Request(ident, task, name, arguments))
         response = _RESPONSE.pack(ident, 0, -refusal, 0 if refusal else CONTINUE)
         with contextlib.suppress(FileNotFoundError):  # its task was killed meanwhile
             self._ioctl(NOTIF_SEND, response)
@@ -635,8 +635,8 @@ class Gate:
         before = self._programs.get(process_id)
         if before is None:
             return False
-        now = _image_of(process_id)
-        return now.began == before.began and now.stack != before.stack
+        present = _image_of(process_id)
+        return present.began == before.began and present.stack != before.stack
 
     def decide(self, request: Request) -> int:
         """Return 0 to allow the call, or the errno with which it must fail."""
@@ -718,7 +718,7 @@ class Gate:
         self._programs[process_id] = _image_of(process_id) if threads == 1 else None
         if len(self._programs) > _MANY_PROGRAMS:
             living = {pid for pid, _ in everybody()}
-            self._programs = {pid: at for pid, at in self._programs.items() if pid in living}
+            self._programs = {pid: image for pid, image in self._programs.items() if pid in living}
         return True
 
     def _begin_session(self, process_id: int) -> bool:
@@ -788,8 +788,8 @@ class Gate:
             members = ((pid, session(pid)) for pid in descendants(os.getpid()))
             groups = {_group(pid): number for pid, number in members if number in self._sessions}
             groups.pop(-1, None)
-            ended = time.monotonic()
-            self._groups = groups, ended + _REMEMBERED * (ended - began)
+            end = time.monotonic()
+            self._groups = groups, end + _REMEMBERED * (end - began)
         return groups
 
     def _reach(self, request: Request) -> int:
@@ -820,7 +820,7 @@ class Gate:
     def _may_start(self, request: Request, process_id: int, *, is_due: bool) -> bool:
         flags = request.args[0] if request.call == "clone" else 0
         due_rulesets = self._due_rulesets.values()
-        if process_id in self._due_rulesets or any(due.alone for due in due_rulesets):
+        if process_id in self._due_rulesets or any(ruleset.alone for ruleset in due_rulesets):
             return False
         shares = request.call == "vfork" or (flags & CLONE_VM and not flags & CLONE_THREAD)
         # The guest is not in ``_programs``, and is not added to it whatever it starts.
@@ -837,13 +837,13 @@ class Gate:
         request of the guest while the permission is for one of its snapshots.
         """
         flags = request.args[0] if request.call == "clone" else 0
-        due = [pid for pid in self._due_forks if pid in {process_id, None}]
-        if request.task != process_id or flags & CLONE_SHARED or not due:
+        expected_pids = [pid for pid in self._due_forks if pid in {process_id, None}]
+        if request.task != process_id or flags & CLONE_SHARED or not expected_pids:
             return False
         if process_id in self._device_users:
             return False
         # A permission for whichever asks first is left for processes that have none of their own.
-        self._due_forks.remove(process_id if process_id in due else None)
+        self._due_forks.remove(process_id if process_id in expected_pids else None)
         return True
 
     def _count(self, threads: int) -> int:
@@ -870,24 +870,24 @@ class Gate:
         descriptor number that it names in this call can be made the ruleset's, and the call, once
         it goes on, restricts the thread by it.
         """
-        due, (number, flags, *_) = self._due_rulesets.get(process_id), request.args
-        if due is None or threads != 1 or request.task != process_id:
+        ruleset, (number, flags, *_) = self._due_rulesets.get(process_id), request.args
+        if ruleset is None or threads != 1 or request.task != process_id:
             return False
         if flags:  # some of them would make the call fail
             return False
         del self._due_rulesets[process_id]
         try:
-            if due.alone:
-                end_sessions(self._sessions, keep=(due.pid,))
-            added = _ADDFD.pack(request.id, ADDFD_SETFD, due.fd, number, os.O_CLOEXEC)
-            self._ioctl(NOTIF_ADDFD, added)
+            if ruleset.alone:
+                end_sessions(self._sessions, keep=(ruleset.pid,))
+            request_to_add = _ADDFD.pack(request.id, ADDFD_SETFD, ruleset.fd, number, os.O_CLOEXEC)
+            self._ioctl(NOTIF_ADDFD, request_to_add)
         finally:
-            os.close(due.fd)
-        if not due.alone:  # a fork, which may write in its own folder only
+            os.close(ruleset.fd)
+        if not ruleset.alone:  # a fork, which may write in its own folder only
             self._sessions.take_attributes(process_id)
         # Not earlier: a limit on open files could exclude the ruleset's descriptor number.
-        process.lower_limits(due.pid, due.limits)
-        due.done()
+        process.lower_limits(ruleset.pid, ruleset.limits)
+        ruleset.done()
         return True
 
 
@@ -1050,8 +1050,8 @@ def _read(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = list[bytes]()
-        while part := os.read(fd, _READ):
-            parts.append(part)
+        while chunk := os.read(fd, _READ):
+            parts.append(chunk)
         return b"".join(parts)
     finally:
         os.close(fd)
@@ -1118,8 +1118,8 @@ def end_sessions(sessions: Sessions, keep: tuple[int, ...], user: int | None = N
     killed = set[int]()
     # Compared with the look before, not with all: a pid that was missing in the last look was free,
     # so it belongs to a new process.
-    while (found := _kill_all(sessions, keep, user)) - killed:
-        killed = found
+    while (killed_now := _kill_all(sessions, keep, user)) - killed:
+        killed = killed_now
         if time.monotonic() > deadline:
             raise LockFailed("what a cell has started goes on starting more")
         time.sleep(_PAUSE)
@@ -1127,8 +1127,8 @@ def end_sessions(sessions: Sessions, keep: tuple[int, ...], user: int | None = N
 
 def _kill_all(sessions: Sessions, keep: tuple[int, ...], user: int | None) -> set[int]:
     """Kill all processes in these sessions except ``keep``; return those that were alive."""
-    others = (pid for pid, _ in everybody() if pid not in keep)
-    return {pid for pid in others if _kill_in_session(sessions, pid, user)}
+    other_pids = (pid for pid, _ in everybody() if pid not in keep)
+    return {pid for pid in other_pids if _kill_in_session(sessions, pid, user)}
 
 
 def _is_in(sessions: Sessions, pid: int, user: int | None) -> bool:

@@ -98,19 +98,21 @@ def settle(neighbours: Sequence[Neighbour], folder: str) -> None:
     Adds listed addresses to the loopback device, and mounts a private /etc/hosts, which is made in
     ``folder``. Raises OSError.
     """
-    literals = dict.fromkeys(each.address for each in neighbours if not each.name)
-    added = [each for each in literals if not each.startswith("127.") and each != "::1"]
-    _wait_for_routes([each for each in added if _add_address(each) and ":" in each])
+    literals = dict.fromkeys(neighbour.address for neighbour in neighbours if not neighbour.name)
+    addresses = [
+        address for address in literals if not address.startswith("127.") and address != "::1"
+    ]
+    _wait_for_routes([address for address in addresses if _add_address(address) and ":" in address])
     fd, path = tempfile.mkstemp(prefix="hosts-", dir=folder)
     try:
         os.write(fd, hosts(neighbours).encode())
         os.fchmod(fd, 0o444)
-        place = os.open(os.path.realpath(HOSTS), PLACE)
-        mount(by(fd), by(place), "", MS_BIND)
-        os.close(place)
-        shown = os.open(os.path.realpath(HOSTS), PLACE)
-        make_read_only(shown)
-        os.close(shown)
+        target_fd = os.open(os.path.realpath(HOSTS), PLACE)
+        mount(by(fd), by(target_fd), "", MS_BIND)
+        os.close(target_fd)
+        mounted_fd = os.open(os.path.realpath(HOSTS), PLACE)
+        make_read_only(mounted_fd)
+        os.close(mounted_fd)
     finally:
         os.close(fd)
         os.unlink(path)  # else guests could write to the same file by this name
@@ -118,7 +120,9 @@ def settle(neighbours: Sequence[Neighbour], folder: str) -> None:
 
 def hosts(neighbours: Sequence[Neighbour]) -> str:
     """Return the text of /etc/hosts (hosts(5)) for a network with these neighbours."""
-    named = dict.fromkeys(f"{each.address} {each.name}" for each in neighbours if each.name)
+    named = dict.fromkeys(
+        f"{neighbour.address} {neighbour.name}" for neighbour in neighbours if neighbour.name
+    )
     listed = [line for line in named if not line.endswith(" localhost")]
     return "\n".join((*_OWN_NAMES, *listed, ""))
 
@@ -170,17 +174,17 @@ def listen(neighbours: Sequence[Neighbour]) -> Iterator[tuple[int, int]]:
     Addresses of a kind that this machine lacks, such as IPv6, are left out: no guest can connect to
     them either. Raises OSError.
     """
-    for number, each in enumerate(neighbours):
-        family = socket.AF_INET6 if ":" in each.address else socket.AF_INET
+    for number, neighbour in enumerate(neighbours):
+        family = socket.AF_INET6 if ":" in neighbour.address else socket.AF_INET
         try:
             with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as listener:
                 if family == socket.AF_INET6:
                     listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listener.bind((each.address, each.port))
+                listener.bind((neighbour.address, neighbour.port))
                 listener.listen(BACKLOG)
                 yield number, listener.detach()
         except OSError as error:
-            if error.errno not in _NOT_HERE or each.address.startswith("127."):
+            if error.errno not in _NOT_HERE or neighbour.address.startswith("127."):
                 raise
 
 

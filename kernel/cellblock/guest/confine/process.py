@@ -126,8 +126,8 @@ def close_inherited(keep: Collection[int]) -> None:
     os.closerange(start, highest + 1)
     # The listing includes the descriptor of the folder that was listed, which is closed by now.
     listed = [fd for fd in map(int, os.listdir(_OPEN)) if fd not in keep]
-    if left := [fd for fd in listed if _is_open(fd)]:
-        raise LockFailed(f"descriptors are left open: {left[:5]}")
+    if left_open := [fd for fd in listed if _is_open(fd)]:
+        raise LockFailed(f"descriptors are left open: {left_open[:5]}")
 
 
 def _is_open(fd: int) -> bool:
@@ -304,13 +304,13 @@ def apply_limits(limits: Limits, *, gated: bool = False) -> str:
         _lower(resource.RLIMIT_MEMLOCK, 0, "locked memory"),
         _lower(resource.RLIMIT_SIGPENDING, MOST_SIGNALS, "signals"),
     ]
-    for which in RAISED_BY_NOBODY:
-        soft, _ = resource.getrlimit(which)
-        resource.setrlimit(which, (soft, soft))
-    for field, which in RLIMIT_NUMBERS.items():
-        wanted = getattr(limits, field)
-        if wanted is not None and which != resource.RLIMIT_NOFILE:
-            done.append(_lower(which, wanted, field))
+    for number in RAISED_BY_NOBODY:
+        soft, _ = resource.getrlimit(number)
+        resource.setrlimit(number, (soft, soft))
+    for field, number in RLIMIT_NUMBERS.items():
+        maximum = getattr(limits, field)
+        if maximum is not None and number != resource.RLIMIT_NOFILE:
+            done.append(_lower(number, maximum, field))
     if limits.memory_max_bytes is not None:
         # Linux does not enforce RSS. It is set for programs that choose their size by it: dask's
         # workers then spill to disk in time, and are not stopped.
@@ -322,8 +322,8 @@ def apply_limits(limits: Limits, *, gated: bool = False) -> str:
     return ", ".join(done)
 
 
-def limit_files(wanted: int | None, *, sockets: bool) -> str:
-    """Allow ``wanted`` open files; if the guest has sockets, at most half of the zygote's limit.
+def limit_files(maximum: int | None, *, sockets: bool) -> str:
+    """Allow ``maximum`` open files; if the guest has sockets, at most half of the zygote's limit.
 
     Linux counts the descriptors in unread messages of all processes of a user together, and
     compares the sum with the limit of the process that sends one more (unix(7), ETOOMANYREFS). A
@@ -336,46 +336,46 @@ def limit_files(wanted: int | None, *, sockets: bool) -> str:
     """
     if sockets:
         half = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-        wanted = half if wanted is None else min(wanted, half)
-    return "" if wanted is None else _lower(resource.RLIMIT_NOFILE, wanted, "max_open_files")
+        maximum = half if maximum is None else min(maximum, half)
+    return "" if maximum is None else _lower(resource.RLIMIT_NOFILE, maximum, "max_open_files")
 
 
-def _lower(which: int, wanted: int, label: str) -> str:
-    """Set the soft and the hard limit to ``wanted``, or to the lower value that ``_at_most`` gives.
+def _lower(number: int, maximum: int, label: str) -> str:
+    """Set the soft and hard limit to ``maximum``, or to the lower value that ``_at_most`` gives.
 
     ``label`` names the limit in the statement that is returned. Raises LockFailed if the limits
     don't read back as set.
     """
-    soft, hard = resource.getrlimit(which)
-    value = _at_most(which, wanted, soft, hard)
-    resource.setrlimit(which, (value, value))
-    if resource.getrlimit(which) != (value, value):
+    soft, hard = resource.getrlimit(number)
+    value = _at_most(number, maximum, soft, hard)
+    resource.setrlimit(number, (value, value))
+    if resource.getrlimit(number) != (value, value):
         raise LockFailed(f"the limit for {label} did not stick")
     return f"{label}={value}"
 
 
-def _at_most(which: int, wanted: int, soft: int, hard: int) -> int:
-    """Return ``wanted``, but not more than the hard limit; for a stack, than the soft limit.
+def _at_most(number: int, maximum: int, soft: int, hard: int) -> int:
+    """Return ``maximum``, but not more than the hard limit; for a stack, than the soft limit.
 
     A higher stack could grow to addresses that the filter takes for other memory
     (``Grants.stacks``).
     """
-    most = soft if which == resource.RLIMIT_STACK else hard
-    return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    most = soft if number == resource.RLIMIT_STACK else hard
+    return maximum if most == resource.RLIM_INFINITY else min(maximum, most)
 
 
 def lower_limits(pid: int, limits: Limits) -> None:
     """Lower another process's limits, soft and hard. Raises OSError, ValueError."""
-    for field, which in RLIMIT_NUMBERS.items():
-        soft, hard = resource.prlimit(pid, which)
-        wanted = getattr(limits, field)
-        if wanted is not None:
-            value = _at_most(which, wanted, soft, hard)
-            resource.prlimit(pid, which, (value, value))
+    for field, number in RLIMIT_NUMBERS.items():
+        soft, hard = resource.prlimit(pid, number)
+        maximum = getattr(limits, field)
+        if maximum is not None:
+            value = _at_most(number, maximum, soft, hard)
+            resource.prlimit(pid, number, (value, value))
 
 
-def limit_tasks(wanted: int) -> str:
-    """Allow ``wanted`` tasks more than the user has now. Used if no gate counts tasks.
+def limit_tasks(allowance: int) -> str:
+    """Allow ``allowance`` tasks more than the user has now. Used if no gate counts tasks.
 
     RLIMIT_NPROC counts all tasks of the user on the machine, this notebook's or not, and Linux
     never applies it to uid 0 (getrlimit(2); kernel/fork.c, ``INIT_USER``). Return a statement for
@@ -386,7 +386,7 @@ def limit_tasks(wanted: int) -> str:
         return "max_processes not applied to uid 0"
     numbers = (entry for entry in os.scandir("/proc") if entry.name.isdecimal())
     present = sum(_threads_if_owned(entry, uid) for entry in numbers)
-    return _lower(resource.RLIMIT_NPROC, present + wanted, "tasks of this user")
+    return _lower(resource.RLIMIT_NPROC, present + allowance, "tasks of this user")
 
 
 def _threads_if_owned(entry: os.DirEntry[str], uid: int) -> int:

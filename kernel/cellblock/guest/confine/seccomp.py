@@ -127,13 +127,13 @@ def _bridges(index: int, op: Op, far: frozenset[tuple[int, str]]) -> list[str]:
 def _places(items: Sequence[Item], far: frozenset[tuple[int, str]]) -> dict[str | int, int]:
     """Map each label's name and each item's index to its place in the program."""
     places: dict[str | int, int] = {}
-    at = 0
+    position = 0
     for index, item in enumerate(items):
         if isinstance(item, Label):
-            places[item.name] = at
+            places[item.name] = position
         else:
-            places[index] = at
-            at += 1 + len(_bridges(index, item, far))
+            places[index] = position
+            position += 1 + len(_bridges(index, item, far))
     return places
 
 
@@ -145,13 +145,13 @@ def _emit(
     for index, op in enumerate(items):
         if isinstance(op, Label):
             continue
-        at = len(records)
+        position = len(records)
         if op.slot:
-            slots.append(at)
+            slots.append(position)
         bridges = _bridges(index, op, far)
         # By name: how many instructions a jump skips.
         skips = {"": len(bridges)} | {name: nth for nth, name in enumerate(bridges)}
-        skips |= {n: places[n] - at - 1 for n in (op.yes, op.no) if n and n not in skips}
+        skips |= {n: places[n] - position - 1 for n in (op.yes, op.no) if n and n not in skips}
         if op.code == JA:
             records.append((JA, 0, 0, skips[op.yes]))
         elif op.code in (LD_W_ABS, AND, RET):

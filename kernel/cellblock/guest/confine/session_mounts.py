@@ -171,13 +171,13 @@ def _make(scratch: str, beginning: _Beginning) -> list[int]:
     """
     layer.enter_user_namespace()
     opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in ("user", "mnt")]
-    own = [scratch]
+    own_paths = [scratch]
     if beginning.memory:
         layer.mount_shared_memory(beginning.memory)
         opened.append(os.open(SHARED_MEMORY, layer.FOLDER))
-        own.append(SHARED_MEMORY)
+        own_paths.append(SHARED_MEMORY)
     _leave_only(scratch)
-    if beginning.seals and not layer.seal((*beginning.shared, *own), apart=True):
+    if beginning.seals and not layer.seal((*beginning.shared, *own_paths), apart=True):
         raise OSError(errno.EIO, "not all is read-only")
     return opened
 
@@ -287,8 +287,8 @@ class SessionMounter:
         self._sessions: dict[str, SessionNamespaces] = {}
         #: By the number of a fork: the scratch folder of its session.
         self._of_forks: dict[int, str] = {}
-        own = {scratch, SHARED_MEMORY}
-        shared = tuple(path for path in plan.write_roots if path not in own)
+        own_paths = {scratch, SHARED_MEMORY}
+        shared = tuple(path for path in plan.write_roots if path not in own_paths)
         beginning = _Beginning(plan.shared_memory, shared, plan.attributes)
         line.send(SESSIONS + msgspec.msgpack.encode(beginning))
 

@@ -708,19 +708,21 @@ def _files(grants: Grants) -> Iterator[Gate]:
         for name, mode in CHANGING_MODES.items():
             yield Gate(name, ((Masked(mode, MODE_NEVER, (0,)),),), "no set-user-id files")
     if grants.subprocess:
-        made = MODE_NEVER | KIND_OF_FILE
+        mode_mask = MODE_NEVER | KIND_OF_FILE
         for name, mode in (("mknod", 1), ("mknodat", 2)):
-            yield Gate(name, ((Masked(mode, made, NO_DEVICES),),), "files and FIFOs, no devices")
+            yield Gate(
+                name, ((Masked(mode, mode_mask, NO_DEVICES),),), "files and FIFOs, no devices"
+            )
     yield Gate("fcntl", ((In(1, FCNTL),),), "no F_SETOWN, F_SETSIG: a signal to anybody; no leases")
     # RLIMIT_FSIZE bounds a file's size. Mode 0 extends that; KEEP_SIZE takes the disk without, and
     # INSERT_RANGE moves what is there beyond it. Callers then write zeros, or do without.
     why = "no blocks beyond the size that the limit bounds"
     yield Gate("fallocate", ((In(1, (0,)),),), why, errno.EOPNOTSUPP)
-    asked = IOCTL + NOTIF if grants.zygote else IOCTL
-    known: tuple[Alternative, ...] = ((In(1, asked),),)
+    queries = IOCTL + NOTIF if grants.zygote else IOCTL
+    ioctls: tuple[Alternative, ...] = ((In(1, queries),),)
     for family in sorted(grants.requests):
-        known += OF_DRIVERS[family]
-    yield Gate("ioctl", known, "devices: queries only, no TIOCSTI, no FIOASYNC")
+        ioctls += OF_DRIVERS[family]
+    yield Gate("ioctl", ioctls, "devices: queries only, no TIOCSTI, no FIOASYNC")
     yield Gate("renameat2", ((In(4, (0, 1, 2)),),), "no whiteouts")
     cached = "whether a page is in memory says who read it last"
     for name in ("preadv2", "pwritev2"):
@@ -775,8 +777,8 @@ def _process(grants: Grants) -> Iterator[Gate]:
     # its descriptors, and must do so for the whole process.
     shared = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD
     thread: Alternative = (Masked(0, shared | CLONE_NEVER, (shared,)),)
-    own = CLONE_NEVER | CLONE_THREAD | CLONE_SIGNAL
-    child: Alternative = (Masked(0, own, (0, SIGCHLD)),)
+    own_flags = CLONE_NEVER | CLONE_THREAD | CLONE_SIGNAL
+    child: Alternative = (Masked(0, own_flags, (0, SIGCHLD)),)
     unshared = Masked(2, CLOSE_RANGE_UNSHARE, (0,))
     yield Gate("close_range", ((unshared,),), "no descriptors of one thread alone")
     children = grants.subprocess or grants.gated
@@ -820,9 +822,9 @@ def _about_processes(grants: Grants) -> Iterator[Gate]:
     yield Gate("sched_getaffinity", ((Own(0, (0,)),),), "as getpgid", errno.ENOSYS)
     yield Gate("sched_getparam", ((Own(0, (0,)),),), "as getpgid")
     yield Gate("sched_getscheduler", ((Own(0, (0,)),),), "as getpgid")
-    read: tuple[Alternative, ...] = ((Own(0, (0,)), Null(2)),)
+    read_only: tuple[Alternative, ...] = ((Own(0, (0,)), Null(2)),)
     lowered: tuple[Alternative, ...] = ((Own(0, (0,)),),)
-    limits = lowered if grants.subprocess else read
+    limits = lowered if grants.subprocess else read_only
     yield Gate("prlimit64", limits, "on itself: limits are the policy's")
 
 
@@ -837,9 +839,9 @@ def _identities(grants: Grants) -> Iterator[Gate]:
     make(1) starts programs in this way. A guest has no capability, but might have a saved id of
     another user.
     """
-    for calls, own in ((USER_IDS, grants.user), (GROUP_IDS, grants.group)):
+    for calls, own_id in ((USER_IDS, grants.user), (GROUP_IDS, grants.group)):
         for name, count in calls:
-            same = tuple(In(arg, (own, NO_ID)) for arg in range(count))
+            same = tuple(In(arg, (own_id, NO_ID)) for arg in range(count))
             yield Gate(name, (same,), "its own ids")
 
 
@@ -891,15 +893,15 @@ def _sockets(grants: Grants) -> Iterator[Gate]:
 
 
 def _socket_options(grants: Grants) -> Iterator[Gate]:
-    read: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, GETSOCKOPT)),)
+    reads: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, GETSOCKOPT)),)
     write: tuple[Alternative, ...] = ((In(1, (SOL_SOCKET,)), In(2, SETSOCKOPT)),)
     if grants.network:
         internet: tuple[Alternative, ...] = (
             (In(1, (IPPROTO_TCP,)), In(2, TCP_OPTIONS)),
             (In(1, IP_LEVELS), In(2, IP_OPTIONS)),
         )
-        read, write = read + internet, write + internet
-    yield Gate("getsockopt", read, "no SO_PEERPIDFD")
+        reads, write = reads + internet, write + internet
+    yield Gate("getsockopt", reads, "no SO_PEERPIDFD")
     # Setting buffer sizes does nothing, without an error: the OS kernel would also cut larger ones
     # down silently (socket(7)).
     void = ((In(1, (SOL_SOCKET,)), In(2, BUFFERS)),)

@@ -46,7 +46,7 @@ def see(lock: str, plan: Plan) -> str:
     Raises LockFailed if an attempt succeeds, or fails for another reason.
     """
     outside = next((path for path in _OUTSIDE if not _granted(path, plan)), "")
-    place = Trial(
+    trial = Trial(
         probes=(),
         scratch="",
         outside=outside,
@@ -59,12 +59,12 @@ def see(lock: str, plan: Plan) -> str:
         process=os.getppid(),
         variable="",
     )
-    return ", ".join(_try_probe(probe, place) for probe in _probes_of(lock, plan, place))
+    return ", ".join(_try_probe(probe, trial) for probe in _probes_of(lock, plan, trial))
 
 
-def _probes_of(lock: str, plan: Plan, place: Trial) -> Iterator[Probe]:
+def _probes_of(lock: str, plan: Plan, trial: Trial) -> Iterator[Probe]:
     """Yield the probes of ``lock`` that can be tried at a start and that ``plan`` forbids."""
-    if lock == "landlock" and not (place.outside and plan.read_roots):
+    if lock == "landlock" and not (trial.outside and plan.read_roots):
         return
     forbidden = {
         "always": True,
@@ -74,23 +74,23 @@ def _probes_of(lock: str, plan: Plan, place: Trial) -> Iterator[Probe]:
     for probe in PROBES:
         if probe.at_start is None or probe.lock != lock or not forbidden[probe.when]:
             continue
-        if probe.name == "read_file" and not place.secret:
+        if probe.name == "read_file" and not trial.secret:
             continue
         yield probe
 
 
-def _try_probe(probe: Probe, place: Trial) -> str:
+def _try_probe(probe: Probe, trial: Trial) -> str:
     """Make a probe's control, then its attempt; return its name if the attempt was refused.
 
     Raises LockFailed if it was not, or if the control failed.
     """
     try:
         if probe.at_start is not None:
-            probe.at_start(place)
+            probe.at_start(trial)
     except OSError as error:
         raise LockFailed(f"{probe.name}: its control failed", error.errno or 0) from error
     try:
-        probe.attempt(place)
+        probe.attempt(trial)
     except OSError as error:
         if error.errno in _REFUSALS:
             return probe.name
@@ -157,8 +157,8 @@ def look_at_namespaces(plan: Plan) -> str:
     if not plan.network:
         lines = Path("/proc/net/dev").read_text(encoding="ascii", errors="replace").splitlines()
         devices = {line.partition(":")[0].strip() for line in lines if ":" in line}
-        if others := devices - {_LOOPBACK}:
-            raise LockFailed(f"there are network devices: {', '.join(sorted(others))}")
+        if other_devices := devices - {_LOOPBACK}:
+            raise LockFailed(f"there are network devices: {', '.join(sorted(other_devices))}")
         checked.append("network devices")
     return ", ".join(filter(None, checked))
 
@@ -217,8 +217,8 @@ def _check_size(folder: str, size: int) -> None:
     """Raise LockFailed unless ``folder`` is a file system of its own, no larger than ``size``."""
     if os.stat(folder).st_dev == os.stat(os.path.dirname(folder)).st_dev:
         raise LockFailed(f"{folder} is no file system of its own")
-    there = os.statvfs(folder)
-    if there.f_blocks * there.f_frsize > size + _PAGE:
+    status = os.statvfs(folder)
+    if status.f_blocks * status.f_frsize > size + _PAGE:
         raise LockFailed(f"{folder} holds more than {size} bytes")
 
 

@@ -52,10 +52,10 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
     ``extra``.
     """
     rules = current.rules
-    more = {name: value for name, value in extra.items() if name != "getpass"}
+    additions = {name: value for name, value in extra.items() if name != "getpass"}
     if not rules.language:
         pydoc.pager = pydoc.plainpager  # other pagers need a terminal
-        vars(builtins).update(more, help=_Helper())
+        vars(builtins).update(additions, help=_Helper())
         return vars(builtins)
     importer = facades.Importer(current, extra.get("getpass"))
     guarded: dict[str, object] = {name: vars(builtins)[name] for name in _ALLOWED}
@@ -75,7 +75,7 @@ def install(current: RulesInForce, extra: Mapping[str, object]) -> dict[str, obj
         "vars": access.guarded_vars,
         **rewriting.CALLED,
         rewriting.TAKE: importer.take,
-        **more,
+        **additions,
     }
     if rules.raw_modules:
         # C code of packages looks ``open`` up here (numpy.fromfile). A cell that gets hold of it

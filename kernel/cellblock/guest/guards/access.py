@@ -140,12 +140,12 @@ def guarded_delattr(obj: Any, name: str, /) -> None:
     _delattr(obj, _check_change(obj, name))
 
 
-def guarded_vars(*of: Any) -> Any:
+def guarded_vars(*objects: Any) -> Any:
     """Do as ``vars`` does with an object. Raises NameViolation without one."""
-    if not of:
+    if not objects:
         why, remedy = REFUSED_BUILTINS["locals"]
         raise NameViolation("builtin-not-allowed", "vars()", why, remedy)
-    (obj,) = of
+    (obj,) = objects
     if not _hasattr(obj, "__dict__"):
         raise TypeError("vars() argument must have __dict__ attribute")
     return read(obj, "__dict__")
@@ -250,19 +250,22 @@ def dictionary(obj: Any) -> Any:
     return space
 
 
-def of_whole(function: Callable[..., Any], place: int = 1) -> Callable[..., Any]:
-    """Wrap a function that passes on the dictionary of its argument number ``place``.
+def of_whole(function: Callable[..., Any], position: int = 1) -> Callable[..., Any]:
+    """Wrap a function that passes on the dictionary of its argument number ``position``.
 
     The function gets a namespace with the judged contents instead of the object, which could give
     another dictionary when asked again.
     """
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        of = args[place]
+        argument = args[position]
         kind = _namespaces
-        if type(of) is not kind and issubclass(type(of), kind):
-            kind = type(type(of).__name__, (kind,), {})  # of the same name, since that is shown
-        return function(*args[:place], kind(**dictionary(of)), *args[place + 1 :], **kwargs)
+        if type(argument) is not kind and issubclass(type(argument), kind):
+            # Of the same name, since that is shown.
+            kind = type(type(argument).__name__, (kind,), {})
+        return function(
+            *args[:position], kind(**dictionary(argument)), *args[position + 1 :], **kwargs
+        )
 
     return with_name(checked, function.__name__)
 
@@ -288,11 +291,11 @@ def _by_name(_obj: Any, method: str, value: Any) -> Any:
         obj, name, *rest = (*bound, *args)
         name = check_name(name) if method in _READERS else _check_change(obj, name)
         if name == "obj" and method in _READERS:
-            found = _kept(obj, name)
+            attribute = _kept(obj, name)
         else:
-            found = value(*args[: 1 - len(bound)], name, *rest)
+            attribute = value(*args[: 1 - len(bound)], name, *rest)
         settle = _SETTLERS.get(name) if method in _READERS else None
-        return found if settle is None else settle(obj, name, found)
+        return attribute if settle is None else settle(obj, name, attribute)
 
     return with_name(checked, method)
 
@@ -328,8 +331,8 @@ def _read_where_kept(obj: Any, name: str) -> Any:
 def _own_method(kind: type, name: str) -> Callable[..., Any] | None:
     """Return the method of a class by this name if it is a cell's own function."""
     spaces = (_names_of(base) for base in _classes_of(kind))
-    found = next((space[name] for space in spaces if name in space), None)
-    return found if type(found) is types.FunctionType and is_own(found) else None
+    method = next((space[name] for space in spaces if name in space), None)
+    return method if type(method) is types.FunctionType and is_own(method) else None
 
 
 def _kept(obj: Any, name: str) -> Any:
@@ -352,8 +355,8 @@ _class_of_super = super.__dict__["__self_class__"].__get__
 
 def check_state(state: Any) -> Any:
     """Return the pickling state of an object (PEP 307). Raises if a cell may not have all of it."""
-    for part in state if type(state) is tuple else (state,):
-        for key, value in part.items() if type(part) is dict else ():
+    for state_part in state if type(state) is tuple else (state,):
+        for key, value in state_part.items() if type(state_part) is dict else ():
             name = _exact(key) if issubclass(type(key), str) else ""
             if not is_free(name) and (name not in COMMON or is_real_module(value)):
                 raise refusal(name)
@@ -413,12 +416,12 @@ _subclasses: Callable[[type], list[type]] = type.__dict__["__subclasses__"]
 def freeze_loaded(packages: frozenset[str] = LIBRARY) -> None:
     """Freeze all existing classes of ``packages``, including those that functions have made."""
     stack: list[type] = [object]
-    seen = {id(object)}
+    seen_ids = {id(object)}
     while stack:
         kind = stack.pop()
         for subclass in _subclasses(kind):
-            if id(subclass) not in seen:
-                seen.add(id(subclass))
+            if id(subclass) not in seen_ids:
+                seen_ids.add(id(subclass))
                 stack.append(subclass)
         module = kind.__module__
         if type(module) is str and module.partition(".")[0] in packages:

@@ -157,29 +157,29 @@ class Importer:
             keep_in_memory(real)
         if len(sys.modules) > before:
             freeze_loaded()
-        shown = namespace_of_module(facade)
+        namespace = namespace_of_module(facade)
         names = modules.get(name, ())  # none: a package of which only a submodule is allowed
         for member in _public(real) if names is None else names:
             value = self._replaced.get((name, member), getattr(real, member, _MISSING))
             if value is not _MISSING and not isinstance(value, ModuleType):
-                shown[member] = value
-        shown["__all__"] = [member for member in shown if not member.startswith("__")]
+                namespace[member] = value
+        namespace["__all__"] = [member for member in namespace if not member.startswith("__")]
         facade.__doc__ = real.__doc__
         for child in modules:
             if child.rpartition(".")[0] == name and child in sys.modules:
-                shown[child.rpartition(".")[2]] = self.facade(child)
-        if held_back := _all_names(real).difference(shown):
+                namespace[child.rpartition(".")[2]] = self.facade(child)
+        if held_back := _all_names(real).difference(namespace):
             # Only then, because reading any attribute of a module that has it is slower.
-            shown["__getattr__"] = _explaining(name, frozenset(held_back), self._current.rules)
+            namespace["__getattr__"] = _explaining(name, frozenset(held_back), self._current.rules)
         return facade
 
 
 def _new_facade(name: str) -> ModuleType:
     """Return an empty module without the names of the import system, which no cell may read."""
     facade = ModuleType(name)
-    shown = namespace_of_module(facade)
-    for member in [member for member in shown if not attribute_allowed(member)]:
-        del shown[member]
+    namespace = namespace_of_module(facade)
+    for member in [member for member in namespace if not attribute_allowed(member)]:
+        del namespace[member]
     return facade
 
 

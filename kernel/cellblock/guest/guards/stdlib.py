@@ -88,7 +88,7 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
             names = {"__name__": names.get("__name__"), "__builtins__": guarded}
         exec(rewriting.compiled(ast.parse(text), "<string>"), names, local)
 
-    found: dict[ModuleType, dict[str, object]] = {
+    replacements: dict[ModuleType, dict[str, object]] = {
         contextlib: {
             "getattr": lambda of, name, *default: getattr(of, _STREAMS[name], *default),
             "setattr": lambda of, name, value: setattr(of, _STREAMS[name], value),
@@ -104,14 +104,14 @@ def harden(current: RulesInForce, guarded: dict[str, object]) -> None:
         traceback: {"__import__": lambda name: sys.modules[text_of(name)]},
     }
     if sys.version_info >= (3, 14):
-        found[functools]["setattr"] = _setattr_of_wraps
+        replacements[functools]["setattr"] = _setattr_of_wraps
         _pattern = string.Template.pattern  # reading it sets attributes, which is impossible later
     if not rules.raw_modules:  # raw packages can open files anyhow
         remedy = "Log to the default stream, or to an io.StringIO."
-        found[logging] = {"FileHandler": refused_file("logging.FileHandler", remedy)}
-        found[pstats] = {"open": refused_file("open", "Print the statistics.")}
-        found[cProfile] |= found[pstats]
-    for module, names in found.items():
+        replacements[logging] = {"FileHandler": refused_file("logging.FileHandler", remedy)}
+        replacements[pstats] = {"open": refused_file("open", "Print the statistics.")}
+        replacements[cProfile] |= replacements[pstats]
+    for module, names in replacements.items():
         vars(module).update(names)
     _harden_dataclasses()
     _harden_hints(rules, guarded)
@@ -252,9 +252,9 @@ def _harden_dataclasses() -> None:
     def _is_type(note: str, cls: type, module: ModuleType, kind: Any, judge: Any) -> bool:
         """Recognise a type in ``"dataclasses.InitVar[int]"`` if the cell has a facade there."""
         names = namespace_of_module(sys.modules.get(cls.__module__, module))
-        shown = names.get(note.partition(".")[0].strip())
-        if type(shown) is ModuleType and shown.__name__ == module.__name__:
-            return bool(is_type(note, cls, shown, kind, lambda found, _: judge(found, module)))
+        facade = names.get(note.partition(".")[0].strip())
+        if type(facade) is ModuleType and facade.__name__ == module.__name__:
+            return bool(is_type(note, cls, facade, kind, lambda found, _: judge(found, module)))
         return bool(is_type(note, cls, module, kind, judge))
 
     space.update(_get_field=_get_field, _is_type=_is_type)
@@ -286,8 +286,8 @@ def _harden_hints(rules: Rules, guarded: dict[str, object]) -> None:
 
     def _eval_type(t: Any, *args: Any, **kwargs: Any) -> Any:
         # An object of a cell's class may claim to be a ForwardRef, and would get the namespaces.
-        known = rules.raw_modules or _flags_of(type(t)) & IMMUTABLE
-        return evaluate(t, *args, **kwargs) if known else t
+        is_harmless = rules.raw_modules or _flags_of(type(t)) & IMMUTABLE
+        return evaluate(t, *args, **kwargs) if is_harmless else t
 
     # When an alias is copied, ``typing`` looks up the name that the alias gives for itself. It must
     # find public names only.
@@ -321,8 +321,10 @@ def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
     namespace of whatever module has that name.
     """
     if isinstance(space, dict):
-        held = dict.get(space, "__builtins__")
-        is_real = (vars(held) if type(held) is ModuleType else held) is REAL_BUILTINS
+        held_builtins = dict.get(space, "__builtins__")
+        is_real = (
+            vars(held_builtins) if type(held_builtins) is ModuleType else held_builtins
+        ) is REAL_BUILTINS
         if is_real or dict.get(space, "__spec__") is not None or _is_of_module(space):
             return {}
     if type(space) is not dict:
