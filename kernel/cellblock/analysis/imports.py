@@ -120,7 +120,7 @@ def approvable(module: str, rules: Rules) -> tuple[Import, ...]:
     return (Import("package", top, "trusted with all that this process may do"),)
 
 
-def wanted(findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
+def imports_to_approve(findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
     """Return the imports that must be approved so that a cell with these findings can run.
 
     Return none if the cell can't be made to run so: it breaks another rule, a module can't be

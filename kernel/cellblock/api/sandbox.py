@@ -618,7 +618,7 @@ class AsyncSandbox:
         self._loop = asyncio.get_running_loop()
         folder = default_path().parent / "output"
         log = OutputLog(folder, views.kept_bytes(), output_log.SHORT_PAGE)
-        self._kept = log
+        self._output_log = log
         self._audit = open_audit(views.in_force, self.log_written)
         self._front = front = SandboxFront(views, log, self._audit, self._ask)
         front.inherited = inherited
@@ -1492,7 +1492,7 @@ class AsyncSandbox:
         all_gone = front.session is None or front.session.close()
         front.abandon(GuestError("the sandbox was closed"))
         self._audit.close()
-        self._kept.close()
+        self._output_log.close()
         if self.staged is not None:
             self.staged.close()
         self.pool.sandboxes.discard(self)

@@ -7,7 +7,14 @@ import pytest
 
 from cellblock.analysis import Rules, analyse, transform
 from cellblock.analysis.allowlist import MODULES
-from cellblock.analysis.imports import APPROVABLE, MAX_WANTED, NEVER, approvable, granting, wanted
+from cellblock.analysis.imports import (
+    APPROVABLE,
+    MAX_WANTED,
+    NEVER,
+    approvable,
+    granting,
+    imports_to_approve,
+)
 
 STRICT = Rules(
     language=True,
@@ -21,7 +28,7 @@ OPEN = dataclasses.replace(STRICT, raw_modules=frozenset({"numpy"}))
 
 
 def names(source, rules=STRICT):
-    return [(one.kind, one.name) for one in wanted(analyse(source, rules), rules)]
+    return [(one.kind, one.name) for one in imports_to_approve(analyse(source, rules), rules)]
 
 
 def test_the_table_is_sorted_and_of_the_standard_library():
@@ -47,7 +54,7 @@ def test_the_table_is_sorted_and_of_the_standard_library():
 def test_imports_that_are_all_that_is_wrong_can_be_approved(source, expected):
     text = transform(source).source
     assert names(text) == expected
-    assert analyse(text, granting(STRICT, wanted(analyse(text, STRICT), STRICT))) == ()
+    assert analyse(text, granting(STRICT, imports_to_approve(analyse(text, STRICT), STRICT))) == ()
 
 
 @pytest.mark.parametrize(

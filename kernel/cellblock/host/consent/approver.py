@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from cellblock.analysis.admission import sha256
-from cellblock.analysis.imports import approvable, wanted
+from cellblock.analysis.imports import approvable, imports_to_approve
 from cellblock.host.consent import request
 from cellblock.host.guests.spawn import import_path
 from cellblock.render.text import Question, clip, exact
@@ -281,7 +281,7 @@ def _refused(no: No) -> Decision:
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
     """A request in the queue, the function that gets the decision, and the call's number if any."""
 
-    wanted: ApprovalRequest
+    request: ApprovalRequest
     decided: Callable[[Decision], None]
     call: int | None
 
@@ -412,12 +412,12 @@ class Approver:
             self._granted = Granted(modules=modules, packages=packages) if installed else None
         return self._granted
 
-    def wanted(self, findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
+    def imports_to_ask_about(self, findings: Iterable[Finding], rules: Rules) -> tuple[Import, ...]:
         """Return the imports that the user could approve so that a cell with these findings runs.
 
         None of them if the cell could still not run.
         """
-        imports = wanted(findings, rules)
+        imports = imports_to_approve(findings, rules)
         return imports if all(map(self._is_importable, imports)) else ()
 
     def _is_importable(self, needed: Import) -> bool:
@@ -470,7 +470,7 @@ class Approver:
         try:
             while self._open is None and self._queue:
                 waiting = self._queue.popleft()
-                decision = self._decide_unasked(waiting.wanted)
+                decision = self._decide_unasked(waiting.request)
                 if decision is None and not self._put_question(waiting, ""):
                     decision = Decision(why="nobody can be asked: this front end takes no input")
                 if decision is not None:
@@ -502,7 +502,7 @@ class Approver:
 
         ``note`` is empty the first time, and says why the user is asked a second time.
         """
-        shown_request = request.with_lines(waiting.wanted)
+        shown_request = request.with_lines(waiting.request)
         offers = offered(shown_request)
 
         def on_answer(answer: Answer) -> None:
@@ -560,7 +560,7 @@ class Approver:
 
         If the observer objects, nothing is remembered, and the decision is no.
         """
-        approval_request = waiting.wanted
+        approval_request = waiting.request
         why = ""
         audit_entry = (
             approval_request.of,

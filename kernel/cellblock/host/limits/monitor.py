@@ -178,7 +178,7 @@ class Monitor:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def taken(self, since: Mark, read_bytes: int = 0) -> Usage:
+    def usage_since(self, since: Mark, read_bytes: int = 0) -> Usage:
         """Return what the guest has used ``since`` a request began that others run beside."""
         mark_now = self.mark()
         peak = max(self._peak, (self._gauge.resident() if self._gauge is not None else None) or 0)

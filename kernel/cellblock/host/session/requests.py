@@ -1166,7 +1166,7 @@ class Requests:
         running = self._running_beside(request)
         read_bytes = reply.read_bytes if ran else 0
         if running:
-            self.usage = self._monitor.taken(request.since, read_bytes)
+            self.usage = self._monitor.usage_since(request.since, read_bytes)
             self._monitor.go_on(min(running_request.since for running_request in running))
         else:
             self.usage = self._monitor.end(read_bytes)

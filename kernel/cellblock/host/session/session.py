@@ -678,7 +678,9 @@ class Session:
         meanwhile.
         """
         approver = self._approver
-        imports = () if approver is None else approver.wanted(findings, self.settings.rules)
+        imports = (
+            () if approver is None else approver.imports_to_ask_about(findings, self.settings.rules)
+        )
         if approver is None or not imports:
             return False
         if analyse(source, granting(self._permitting(self._granted()), imports)):

@@ -549,7 +549,7 @@ class Snapshots:
             return None
         if used == copy.used:
             return copy.number, CopyReading(used, copy.grew, copy.rewrote)
-        return copy.number, CopyReading(used, *memory.taken(pid, snapshot.had, self._stats))
+        return copy.number, CopyReading(used, *memory.copy_bytes(pid, snapshot.had, self._stats))
 
     def _read_shares(self, numbers: frozenset[int]) -> None:
         """Have a thread ask the OS kernel which pages processes share. A later look tells the core.

@@ -63,7 +63,7 @@ def read(pid: int | None, resident: int, given_pages: int) -> Reading:
     )
 
 
-def taken(pid: int, had: Reading, stats: StatReader) -> tuple[int, int]:
+def copy_bytes(pid: int, had: Reading, stats: StatReader) -> tuple[int, int]:
     """Return the bytes that a copy holds beyond those it had, and the bytes that it has written to.
 
     A page that it has written to is in memory twice. This does not count huge pages. Both numbers
@@ -171,7 +171,7 @@ Mode = Literal["auto", "always", "off"]
 Reason = Literal["failed", "memory", "slow", "files", "device"]
 
 
-def wanted(resident: int) -> int:
+def free_bytes_for_copy(resident: int) -> int:
     """Return how many bytes must be free for one more copy of a guest with ``resident`` bytes.
 
     A cell that rewrites everything doubles the memory, but most change little. Half is in between.
@@ -221,7 +221,7 @@ class Budget:
         """Return the same for a copy that the user asked for, however long the last forks took."""
         if self._mode == "always":
             return True
-        while not self._has_free(wanted(resident)):
+        while not self._has_free(free_bytes_for_copy(resident)):
             if not drop_oldest():
                 self.say("memory", "memory is short")
                 return False

@@ -445,7 +445,10 @@ def test_only_what_is_installed_can_be_asked_for(desk, environment, place, made,
     made(environment[place])
     assert approver.is_installed("aquarium") is expected
     rules = dataclasses.replace(RULES, raw_modules=frozenset({"numpy"}))
-    assert bool(desk.approver.wanted(analyse("import aquarium", rules), rules)) is expected
+    assert (
+        bool(desk.approver.imports_to_ask_about(analyse("import aquarium", rules), rules))
+        is expected
+    )
 
 
 def test_what_a_kernel_installed_for_its_cells_is_installed_for_that_kernel(environment):

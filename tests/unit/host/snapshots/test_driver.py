@@ -121,7 +121,7 @@ def test_memory_is_read_anew_after_a_while_and_at_once_where_it_is_short(
     reactor.advance(2 * memory.FRESH)
     taken()
     assert taken.done.count("available") == 2
-    short = memory.wanted(1 << 20)
+    short = memory.free_bytes_for_copy(1 << 20)
     monkeypatch.setattr(memory, "available", lambda: taken.done.append("short") or short)
     for _ in range(3):
         reactor.advance(2 * memory.FRESH)

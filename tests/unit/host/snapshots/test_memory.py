@@ -12,7 +12,7 @@ import pytest
 from cellblock.host.limits.processes import PAGE, huge_size, private_bytes
 from cellblock.host.limits.stat_reader import StatReader
 from cellblock.host.snapshots import memory
-from cellblock.host.snapshots.memory import Reading, left_behind, taken
+from cellblock.host.snapshots.memory import Reading, copy_bytes, left_behind
 
 HUGE = huge_size()
 
@@ -130,6 +130,6 @@ def test_what_a_copy_comes_to_hold_and_what_it_writes_to_are_told_apart():
         had = memory.read(made.pid, private_bytes(made.pid), 0)
         made.stdin.write("\n")
         made.stdin.flush()
-        grew, rewrote = taken(int(made.stdout.readline()), had, StatReader())
+        grew, rewrote = copy_bytes(int(made.stdout.readline()), had, StatReader())
         made.stdin.close()
     assert (grew >> 20, rewrote >> 20) == (pytest.approx(16, abs=2), pytest.approx(48, abs=4))

@@ -262,7 +262,7 @@ def test_a_guest_that_became_smaller_ends_the_rest(stepwise, plenty):
 def test_while_memory_is_short_the_oldest_are_given_up_and_none_is_taken(stepwise, plenty):
     sim = stepwise(snapshots="auto")
     copy = sim.kept()
-    plenty["free"] = memory.wanted(plenty["guest"]) - 1
+    plenty["free"] = memory.free_bytes_for_copy(plenty["guest"]) - 1
     sim.cell(seconds=0.2)
     sim.cell(seconds=0.2)
     assert [outcome.status for outcome in sim.outcomes] == ["ok"] * 3
