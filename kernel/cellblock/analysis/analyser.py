@@ -321,7 +321,7 @@ def as_written(findings: Sequence[Finding], raw: str, transformed: Transformed) 
         # be beyond that.
         beyond = finding.line + transformed.line_offset
         number = lines[finding.line - 1] if finding.line <= len(lines) else beyond
-        moved.append(_shown(finding, min(number, len(before)), before))
+        moved.append(_as_shown(finding, min(number, len(before)), before))
     return moved
 
 
@@ -349,7 +349,7 @@ def _count(lines: list[str]) -> int:
     return len(lines) - (not lines[-1])
 
 
-def _shown(finding: Finding, number: int, before: list[str]) -> Finding:
+def _as_shown(finding: Finding, number: int, before: list[str]) -> Finding:
     """Return a finding at a line as it was written; at all of the line if that was transformed."""
     text = before[number - 1].replace("\t", " ")
     if text[finding.cut : finding.cut + EXCERPT_LIMIT] == finding.excerpt:

@@ -616,7 +616,7 @@ class Replacement(NamedTuple):
         if granted is not None:
             text = sentence(f"ask the host, {' and '.join(granted.operations)}", asked)
             lines = more if self.is_part else ()
-            return Remedy(text, lines, _shown(granted, rules))
+            return Remedy(text, lines, _allowed_rewrite(granted, rules))
         if self.is_part and more:
             return Remedy(sentence(first, asked) if first or asked else "", more)
         text = sentence(first, asked, f"{self._call()} once it is allowed{self._folder()}")
@@ -636,7 +636,7 @@ def sentence(*choices: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _shown(option: Replacement, rules: Rules) -> str:
+def _allowed_rewrite(option: Replacement, rules: Rules) -> str:
     return option.rewrite if not option.imports or rules.allows_module(option.imports) else ""
 
 

@@ -279,7 +279,7 @@ def read(report: Report) -> ast.Module | None:
     return None
 
 
-def _at_once(top: ast.stmt) -> Iterator[ast.AST]:
+def _evaluated_at_once(top: ast.stmt) -> Iterator[ast.AST]:
     """Yield the nodes that are evaluated when a statement runs, without a class's body."""
     stack: list[ast.AST] = [top]
     while stack:
@@ -301,7 +301,7 @@ def _at_once(top: ast.stmt) -> Iterator[ast.AST]:
 def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str, ast.stmt | ast.expr]]:
     """Yield each name that ``body`` binds when it runs, its origin if imported, and a node."""
     for top in body:
-        for node in _at_once(top):
+        for node in _evaluated_at_once(top):
             match node:
                 case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                     yield name, "", node
@@ -371,7 +371,7 @@ class _Judge:
                 case _ if type(node).__name__ != "TypeAlias":
                     self._refuse(node)
                     continue
-            for expression in _at_once(node):
+            for expression in _evaluated_at_once(node):
                 self._judge_expression(expression)
 
     def _judge_expression(self, node: ast.AST) -> None:

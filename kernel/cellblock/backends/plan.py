@@ -266,7 +266,7 @@ def _refuse_large(plan: Plan, policy: Policy, denied: Iterable[str], named: Sequ
         folder = _heaviest(sizes, total - MAX_PLAN_BYTES // 2)
         number = f"more than {MAX_PLAN_BYTES:,}"
         problem = f"can't be kept: to name what is beneath {folder} singly takes {number} bytes"
-        raise _unkept(problem, folder, denied, named, policy)
+        raise _unkept_error(problem, folder, denied, named, policy)
 
 
 def _paths_of(plan: Plan) -> Iterator[str]:
@@ -312,7 +312,7 @@ def _readable(
     granted = [path for root in read_roots for path in cut_out(root, denied, policy)]
     # The policy's own denials apply to default roots, too. The host's private places don't lie
     # beneath any of these, except in /proc and /sys, of which only single files are granted.
-    by_policy = [path for path in _spelled(policy.read_deny_paths, fill) if path in denied]
+    by_policy = [path for path in _by_every_name(policy.read_deny_paths, fill) if path in denied]
     defaults = canonical(_default_names(policy, libraries))
     packages = canonical(package_paths(policy.allowed_modules, defaults))
     for root in (*defaults, *packages):
@@ -336,7 +336,7 @@ def _default_names(policy: Policy, libraries: Iterable[str]) -> list[str]:
         paths += devices.files(policy)
     if policy.subprocess_execution:
         paths += (*interpreter_programs(), *interpreter_headers())
-        paths += (path for folder in SHARED_DATA for path in _shared(folder))
+        paths += (path for folder in SHARED_DATA for path in _shared_entries(folder))
     packages = policy.package_library()
     return paths if packages is None else [*paths, packages]
 
@@ -477,7 +477,7 @@ def _refuse_many_masks(denied: Sequence[str], visible: Sequence[str], policy: Po
         folder = _heaviest(dict.fromkeys(masks, 1), len(masks) - MAX_MASKS // 2)
         number = f"more than {MAX_MASKS:,}"
         problem = f"can't be kept: what is denied beneath {folder} takes {number} mounts"
-        raise _unkept(problem, folder, masks, visible, policy)
+        raise _unkept_error(problem, folder, masks, visible, policy)
 
 
 # --- what is denied ---------------------------------------------------------------------------
@@ -493,17 +493,17 @@ def denied(policy: Policy, *, private: Sequence[Path] = ()) -> tuple[str, ...]:
 
 def denied_paths(policy: Policy) -> tuple[str, ...]:
     """Return the paths that the policy itself denies, by every name. Patterns are left out."""
-    return _spelled(policy.read_deny_paths, {})
+    return _by_every_name(policy.read_deny_paths, {})
 
 
 def _denied(policy: Policy, private: Iterable[Path], fill: dict[str, str]) -> tuple[str, ...]:
     """Return the paths that the policy denies, and those private to this machine and the host."""
-    return _spelled(
+    return _by_every_name(
         (*policy.read_deny_paths, *private_places(os.environ), *map(str, private)), fill
     )
 
 
-def _spelled(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
+def _by_every_name(paths: Iterable[str], fill: dict[str, str]) -> tuple[str, ...]:
     """Return paths by every name, without patterns.
 
     Files that match a pattern were looked up before, and are among the private paths.
@@ -622,10 +622,10 @@ def _too_many(root: str, cut: Mapping[str, tuple[int, str]], policy: Policy) -> 
     problem = (
         f"can't be kept: {folder} has {number} entries beside it, too many to be granted singly"
     )
-    return _unkept(problem, folder, (denied_path,), (root,), policy)
+    return _unkept_error(problem, folder, (denied_path,), (root,), policy)
 
 
-def _unkept(
+def _unkept_error(
     problem: str, folder: str, denied: Iterable[str], named: Iterable[str], policy: Policy
 ) -> PolicyError:
     """Return the error about a ``folder`` that would have to be cut too much, with a remedy.
@@ -685,10 +685,10 @@ def spellings(path: str) -> tuple[str, ...]:
 def real(path: str) -> str:
     """Return ``path`` without links, spelled as it is stored, because profiles match that."""
     resolved = os.path.realpath(path)
-    return _stored(resolved) if _LOOSE_NAMES else resolved
+    return _as_macos_stores(resolved) if _LOOSE_NAMES else resolved
 
 
-def _stored(path: str) -> str:
+def _as_macos_stores(path: str) -> str:
     """Return a path as macOS stores it (fcntl(2), F_GETPATH), or unchanged if it doesn't exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -863,7 +863,7 @@ def interpreter() -> Iterator[str]:
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix)):
         yield f"{prefix}/lib"
         yield f"{prefix}/lib64"
-        yield from _shared(f"{prefix}/share")
+        yield from _shared_entries(f"{prefix}/share")
         yield f"{prefix}/pyvenv.cfg"
     yield from installed.package_paths()
     yield str(Path(__file__).resolve().parent.parent)
@@ -872,7 +872,7 @@ def interpreter() -> Iterator[str]:
             yield store
 
 
-def _shared(folder: str) -> Iterator[str]:
+def _shared_entries(folder: str) -> Iterator[str]:
     """Yield ``folder``, or its entries without Jupyter's if there is such a folder in it.
 
     Of Jupyter's folder only nbconvert's templates are yielded: kernelspecs may have credentials in
@@ -969,11 +969,11 @@ def private_places(environ: Mapping[str, str]) -> Iterator[str]:
     if _MACOS:
         yield from (f"{home}/Library/Jupyter", f"{home}/Library/Keychains")
     for name in _JUPYTER_FOLDERS:
-        yield from _listed(environ, name)
+        yield from _paths_in_variable(environ, name)
     for name in _JUPYTER_DATA:
-        for folder in _listed(environ, name):
+        for folder in _paths_in_variable(environ, name):
             yield from (f"{folder}/{entry}" for entry in _PRIVATE_DATA)
 
 
-def _listed(environ: Mapping[str, str], name: str) -> Iterator[str]:
+def _paths_in_variable(environ: Mapping[str, str], name: str) -> Iterator[str]:
     return filter(None, environ.get(name, "").split(os.pathsep))

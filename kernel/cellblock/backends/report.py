@@ -231,7 +231,7 @@ def gaps(
         Gap(
             capability=name,
             status=declaration.status,
-            asked=_asked(policy, name),
+            asked=_configured_value(policy, name),
             actual=declaration.mechanism,
             consequence=_fails_instead(policy, declaration)
             or "; ".join(declaration.holes)
@@ -309,7 +309,7 @@ def _fails_instead(policy: Policy, declaration: Enforcement) -> str:
     return ""
 
 
-def _asked(policy: Policy, capability: str) -> str:
+def _configured_value(policy: Policy, capability: str) -> str:
     value = getattr(policy, capability)
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
@@ -385,7 +385,7 @@ def doctor_report(
     report = known_report(chosen, proof, lock_report)
     return DoctorReport(
         backend=chosen.backend.name,
-        order=_order(policy, chosen),
+        order=_verdicts(policy, chosen),
         os_kernel=chosen.support.os_kernel,
         landlock_abi=chosen.support.abi,
         witnessed=chosen.support.witnessed,
@@ -405,7 +405,7 @@ def doctor_report(
     )
 
 
-def _order(policy: Policy, chosen: Chosen) -> tuple[BackendVerdict, ...]:
+def _verdicts(policy: Policy, chosen: Chosen) -> tuple[BackendVerdict, ...]:
     chosen_name = chosen.backend.name
     verdicts = [BackendVerdict(name, "passed over", why) for name, why in chosen.passed_over]
     verdicts.append(BackendVerdict(chosen_name, "chosen", chosen.support.why))

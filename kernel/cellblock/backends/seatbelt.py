@@ -227,7 +227,7 @@ def profile(view: View) -> str:
     try:
         rules = _rules(view)
     except ValueError as error:
-        raise _unspeakable((*view.readable, *view.writable, *view.masked), error) from error
+        raise _inexpressible((*view.readable, *view.writable, *view.masked), error) from error
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(rules)
 
 
@@ -294,7 +294,7 @@ def _interpreter_links() -> Iterator[str]:
             path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
 
 
-def _unspeakable(paths: Iterable[str], error: ValueError) -> PolicyError:
+def _inexpressible(paths: Iterable[str], error: ValueError) -> PolicyError:
     """Return the error for a path that no profile can express: the policy's, or one of ours."""
     problem = "a name on the way to the interpreter that no macOS sandbox profile can carry"
     path = sys.executable

@@ -477,7 +477,7 @@ class Effects:
                 if _is_pipe_socket_or_folder(status):
                     own_descriptors.add(fd)
                 self._files[_key(fd, status)] = True
-        self.any, self._written, self._mapped = self._has_open(), _written(), False
+        self.any, self._written, self._mapped = self._has_open(), _blocks_written(), False
         self.written = None
         self._read.clear()
         self._imported = len(_modules)
@@ -497,7 +497,7 @@ class Effects:
         beside = cells_threads() or mapped or timed or forked or _is_due(loop)
         if beside or _THREADED in sys.modules:
             self.lasting = True
-        had_no_effects = not (self.any or self.lasting) and _written() == self._written
+        had_no_effects = not (self.any or self.lasting) and _blocks_written() == self._written
         return had_no_effects and not self._has_open() and not self._has_imported_others()
 
     def may_have_children(self) -> bool:
@@ -638,6 +638,6 @@ def _shared_mappings() -> set[bytes]:
         return {_urandom(8)}
 
 
-def _written() -> int:
+def _blocks_written() -> int:
     """Return how many blocks were written to disk for this process so far (getrusage(2))."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_oublock

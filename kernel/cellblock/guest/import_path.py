@@ -36,31 +36,31 @@ class ImportPath(list[Any]):
 
     def append(self, entry: Any) -> None:
         """Add an entry at the end."""
-        super().append(*self._taken([entry]))
+        super().append(*self._admissible([entry]))
 
     def insert(self, index: Any, entry: Any) -> None:
         """Add an entry before the one at ``index``."""
-        super().insert(index, *self._taken([entry]))
+        super().insert(index, *self._admissible([entry]))
 
     def extend(self, entries: Iterable[Any]) -> None:
         """Add entries at the end."""
-        super().extend(self._taken(entries))
+        super().extend(self._admissible(entries))
 
     def __iadd__(self, entries: Iterable[Any]) -> Self:  # type: ignore[misc]
-        super().extend(self._taken(entries))
+        super().extend(self._admissible(entries))
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, slice):
-            super().__setitem__(index, self._taken(value))
+            super().__setitem__(index, self._admissible(value))
         else:
-            super().__setitem__(index, *self._taken([value]))
+            super().__setitem__(index, *self._admissible([value]))
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
         """Copy and pickle as a list, because other processes may lack this class."""
         return list, (list(self),)
 
-    def _taken(self, entries: Iterable[Any]) -> list[Any]:
+    def _admissible(self, entries: Iterable[Any]) -> list[Any]:
         """Return the entries as they may be added. The function that adds them calls a method here.
 
         If that is a library's, the folder is replaced.

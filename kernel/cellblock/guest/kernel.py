@@ -69,20 +69,20 @@ def _execute(module: ModuleType) -> None:
         if type(module) is not _Later:
             return  # another thread has executed it, or this thread is executing it
         spec: Any = module.__spec__
-        _become(module, _Executing)
+        _set_class(module, _Executing)
         try:
             spec.loader.exec_module(module)
         except BaseException:
-            _become(module, _Later)
+            _set_class(module, _Later)
             raise
-        _become(module, ModuleType)
+        _set_class(module, ModuleType)
 
 
-def _become(module: Any, kind: type[ModuleType]) -> None:
+def _set_class(module: Any, kind: type[ModuleType]) -> None:
     module.__class__ = kind
 
 
-def _find(name: str, folders: list[str] | None) -> ModuleSpec | None:
+def _find_spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
     specs = (finder.find_spec(name, folders) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)
 
@@ -113,15 +113,15 @@ def add_modules(shell_class: type, stream_class: type) -> None:
             f"{_PACKAGE}.comm.comm": _take_comm_class,
         }
     )
-    package = _find(_PACKAGE, None)
+    package = _find_spec(_PACKAGE, None)
     if package is None or not package.submodule_search_locations:
         return
     folders = list(package.submodule_search_locations)
-    top = sys.modules[_PACKAGE] = _later(package)
+    top = sys.modules[_PACKAGE] = _lazy_module(package)
     for name in _MODULES:
-        spec = _find(f"{_PACKAGE}.{name}", folders)
+        spec = _find_spec(f"{_PACKAGE}.{name}", folders)
         if spec is not None:
-            sys.modules[spec.name] = module = _later(spec)
+            sys.modules[spec.name] = module = _lazy_module(spec)
             setattr(top, name, module)
     # ipywidgets reads the version. These names are what the package itself has.
     try:
@@ -132,10 +132,10 @@ def add_modules(shell_class: type, stream_class: type) -> None:
     vars(top)["__version__"] = version.__version__
 
 
-def _later(spec: ModuleSpec) -> ModuleType:
+def _lazy_module(spec: ModuleSpec) -> ModuleType:
     """Make a module that is executed when a name of it is read."""
     module = module_from_spec(spec)
-    _become(module, _Later)
+    _set_class(module, _Later)
     return module
 
 

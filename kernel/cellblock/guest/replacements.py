@@ -155,13 +155,13 @@ def show_help(*objects: Any) -> None:
         why = "reads and imports what a text names"
         remedy = "Pass the object: help(len)."
         raise NameViolation("builtin-not-allowed", "help", why, remedy)
-    sys.stdout.write("\n".join([*_about(objects[0]), ""]))
+    sys.stdout.write("\n".join([*_help_lines(objects[0]), ""]))
 
 
 with_name(show_help, "help")
 
 
-def _about(obj: Any) -> Iterator[str]:
+def _help_lines(obj: Any) -> Iterator[str]:
     if isinstance(obj, ModuleType):
         kind = "module"
         members = namespace_of_module(obj)
@@ -172,7 +172,7 @@ def _about(obj: Any) -> Iterator[str]:
         kind = "function"
         members = {}
     else:  # for a value, describe its class, as pydoc does
-        yield from _about(type(obj))
+        yield from _help_lines(type(obj))
         return
     yield f"Help on {kind} {_name(obj)}:"
     yield ""

@@ -228,12 +228,12 @@ def _bind(name: str, value: ast.expr) -> ast.Assign:
     return ast.Assign([ast.Name(name, ast.Store())], value)
 
 
-def _forget(bound: Sequence[ast.Assign]) -> ast.Delete:
+def _delete_helpers(bound: Sequence[ast.Assign]) -> ast.Delete:
     """Return a statement that deletes helper variables."""
     return ast.Delete([ast.Name(name.id, ast.Del()) for b in bound for name in b.targets])  # type: ignore[attr-defined]
 
 
-def _together(body: Sequence[ast.stmt]) -> ast.stmt:
+def _as_one_statement(body: Sequence[ast.stmt]) -> ast.stmt:
     """Return one statement with the effect of several: ``if True:``, which the compiler drops."""
     return ast.If(ast.Constant(value=True), list(body), [])
 
@@ -317,7 +317,7 @@ def _augmented(node: ast.AugAssign, _in_class: bool) -> ast.stmt | None:
     write = ast.Assign(
         [ast.Attribute(_name(owner_name), target.attr, ast.Store())], _name(value_name)
     )
-    return _together([owner, value, node, write, _forget([owner, value])])
+    return _as_one_statement([owner, value, node, write, _delete_helpers([owner, value])])
 
 
 def _import(node: ast.Import, _in_class: bool) -> ast.stmt | None:
@@ -327,9 +327,11 @@ def _import(node: ast.Import, _in_class: bool) -> ast.stmt | None:
         package, _, last = alias.name.rpartition(".")
         has_member = alias.asname and package
         statements.append(
-            _taken(package, [ast.alias(last, alias.asname)]) if has_member else ast.Import([alias])
+            _assign_members(package, [ast.alias(last, alias.asname)])
+            if has_member
+            else ast.Import([alias])
         )
-    return _together(statements) if any(type(s) is ast.Assign for s in statements) else None
+    return _as_one_statement(statements) if any(type(s) is ast.Assign for s in statements) else None
 
 
 def _import_from(node: ast.ImportFrom, _in_class: bool) -> ast.stmt | None:
@@ -337,10 +339,10 @@ def _import_from(node: ast.ImportFrom, _in_class: bool) -> ast.stmt | None:
     module = node.module
     if node.level or module is None or module == "__future__" or node.names[0].name == "*":
         return None
-    return _taken(module, node.names)
+    return _assign_members(module, node.names)
 
 
-def _taken(module: str, names: Sequence[ast.alias]) -> ast.Assign:
+def _assign_members(module: str, names: Sequence[ast.alias]) -> ast.Assign:
     """Return an assignment of the members of a module that the importer returns."""
     bound: list[ast.expr] = [ast.Name(name.asname or name.name, ast.Store()) for name in names]
     members = ast.Tuple([ast.Constant(name.name) for name in names], ast.Load())
@@ -381,7 +383,9 @@ def _match(node: ast.Match, in_class: bool) -> ast.stmt | None:
     node.subject = ast.copy_location(_name(subject.targets[0].id), node.subject)  # type: ignore[attr-defined]
     bound = [subject, *stand_ins]
     unbound = ast.Assign([target for item in bound for target in item.targets], ast.Constant(None))
-    return _together([subject, ast.Try([*stand_ins, node], [], [], [unbound, _forget(bound)])])
+    return _as_one_statement(
+        [subject, ast.Try([*stand_ins, node], [], [], [unbound, _delete_helpers(bound)])]
+    )
 
 
 def _calls(node: ast.expr) -> list[ast.Call]:

@@ -230,7 +230,7 @@ class Prepared:
         session = channel.recv()
         if not isinstance(session, messages.SessionSetup):
             raise TypeError("the first frame must be SessionSetup")
-        self._take(session)
+        self._apply_session(session)
         begins_in = server.enter_nearest(self.request.cwd)
         if not self._rules.language:
             self._shell.user_ns["_dh"][:] = [begins_in]
@@ -252,7 +252,7 @@ class Prepared:
         effects.begin_session(programs=self.request.plan.subprocess)
         self._serve(channel, out)
 
-    def _take(self, session_setup: messages.SessionSetup) -> None:
+    def _apply_session(self, session_setup: messages.SessionSetup) -> None:
         """Replace what was prepared for all guests by the session's own values."""
         values = msgspec.structs.asdict(session_setup)
         random.seed(values.pop("seed"))

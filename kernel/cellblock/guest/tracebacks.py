@@ -95,7 +95,7 @@ def folded(
     number of frames that were left out. An earlier error without a frame of the user's own is left
     out itself. All errors get their frames back at the end.
     """
-    errors = list(_shown(error))
+    errors = list(_shown_errors(error))
     before = [
         (link, link.__traceback__, link.__cause__, link.__context__, link.__suppress_context__)
         for link in errors
@@ -121,7 +121,7 @@ def folded(
             link.__suppress_context__ = suppresses
 
 
-def _shown(error: BaseException) -> Iterator[BaseException]:
+def _shown_errors(error: BaseException) -> Iterator[BaseException]:
     """Yield the errors of ``chain`` that a traceback shows: none behind ``from None``."""
     for link in chain(error):
         yield link
@@ -379,21 +379,23 @@ def _os_error(error: OSError) -> FailedCall | None:
         return FailedCall("network", errno.EHOSTUNREACH)  # getaddrinfo has numbers of its own
     if not 0 < number <= _LAST_ERRNO:
         return None
-    kind = _kind(error)
+    kind = _kind_of_error(error)
     if kind == "file":
         if number == errno.EPERM and error.strerror != os.strerror(number):
             return None  # words of the guest's own or of a library's, which say why
         if number == errno.EXDEV and error.filename2 is not None:
             # Of a move between two mounts. The host knows which of the two cells may not write.
-            second_path = _real(error.filename2)
-            return FailedCall(kind, number, _real(error.filename), writes=True, other=second_path)
+            second_path = _real_path(error.filename2)
+            return FailedCall(
+                kind, number, _real_path(error.filename), writes=True, other=second_path
+            )
         path = _path_of(error)
         writes = path is not None and path in (effects.written, error.filename2)
-        return FailedCall(kind, number, _real(path), writes or _is_in_a_writer(error))
+        return FailedCall(kind, number, _real_path(path), writes or _is_in_a_writer(error))
     program = error.filename
     # Without a folder, the program was looked for in all folders of PATH, so there is no one path.
     has_path = kind == "process" and isinstance(program, str) and "/" in program
-    return FailedCall(kind, number, _real(program) if has_path else "")
+    return FailedCall(kind, number, _real_path(program) if has_path else "")
 
 
 def _path_of(error: OSError) -> object:
@@ -439,17 +441,17 @@ def _call_in_words(error: BaseException) -> FailedCall | None:
     if not path or not 0 < number <= _LAST_ERRNO:
         return None
     in_folder = _WRITES.search(text) is not None and _FOLDER.search(text) is not None
-    return FailedCall("file", number, _real(path), writes=in_folder, in_folder=in_folder)
+    return FailedCall("file", number, _real_path(path), writes=in_folder, in_folder=in_folder)
 
 
-def _real(path: object) -> str:
+def _real_path(path: object) -> str:
     """Return a path without links, short enough for the wire; "" if ``path`` is not a path."""
     if not isinstance(path, str | bytes):
         return ""
     return _bounded(os.path.realpath(os.fsdecode(path)))
 
 
-def _kind(error: OSError) -> Literal["file", "network", "process", "signal"]:
+def _kind_of_error(error: OSError) -> Literal["file", "network", "process", "signal"]:
     """Return what an error is about, judged by the modules it passed and the line that raised."""
     frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
     modules = " ".join(m[1] for name, _ in frames if (m := _PACKAGE.search(name)))

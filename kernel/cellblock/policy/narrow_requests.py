@@ -255,12 +255,14 @@ def _read_line(line: str, number: int, column: int, request: NarrowRequest, repo
         report.add_at(_ARGUMENT, (number, column, len(line)), f"--{option}", why=why, remedy=remedy)
     for assignment in assignments:
         span = (number, assignment.column, assignment.end)
-        if not _put(request, assignment, span):
+        if not _add_assignment(request, assignment, span):
             why = f"{assignment.key!r} is said twice"
             report.add_at(_ARGUMENT, span, assignment.key, why=why, remedy="Say it once.")
 
 
-def _put(request: NarrowRequest, assignment: Assignment, span: tuple[int, int, int]) -> bool:
+def _add_assignment(
+    request: NarrowRequest, assignment: Assignment, span: tuple[int, int, int]
+) -> bool:
     """Add an assignment to a request. Return False if its key is there already."""
     head, _, name = assignment.key.partition(".")
     request.places[assignment.key] = span

@@ -246,7 +246,7 @@ def try_narrow(
     wrong = dict[str, PolicyError]()
     for key, value in _unfolded(changes):
         try:
-            checked = _value(policy, key, value, places)
+            checked = _new_value(policy, key, value, places)
             if not values.keys().isdisjoint(checked):
                 raise _mistake("said twice", key, value, "Say it once.", places)
             values |= checked
@@ -292,7 +292,7 @@ def _unfolded(changes: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [*entries, *((f"{ADD}.{key}", value) for key, value in additions.items())]
 
 
-def _value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, Any]:
+def _new_value(policy: Policy, key: str, value: Any, places: Places) -> dict[str, Any]:
     """Return a field's name and new value, of the right type and with expanded paths.
 
     Raises PolicyError, WideningError.
@@ -338,18 +338,18 @@ def _expanded(policy: Policy, key: str, entries: Sequence[str], places: Places) 
     whether a path that it may not see exists.
     """
     paths = [resolve(entry, key=key, places=places) for entry in entries]
-    resolved = _named(paths)
+    resolved = _distinct_paths(paths)
     if PATHS[key] and (why := wider(key, policy, policy.replace(**{key: resolved}))):
         raise _widening(key, resolved, why, places)
     if not places.here:
         return resolved
-    return _named(
+    return _distinct_paths(
         present(entry, path, key=key, places=places, must_exist=PATHS[key])
         for entry, path in zip(entries, paths, strict=True)
     )
 
 
-def _named(paths: Iterable[str | None]) -> tuple[str, ...]:
+def _distinct_paths(paths: Iterable[str | None]) -> tuple[str, ...]:
     """Return the paths that are not None, once each."""
     # If no kernel runs, {scratch} stays as written, and ".." must not lead out of it.
     named = (

@@ -35,7 +35,7 @@ def descriptor(make: Callable[[], int], namespaces: Sequence[int] = ()) -> int:
     with our_end, child_end:
         child = os.fork()
         if child == 0:
-            _make(make, namespaces, child_end)
+            _make_and_send(make, namespaces, child_end)
         child_end.close()
         if not is_readable(our_end, PATIENCE):
             os.kill(child, signal.SIGKILL)
@@ -51,7 +51,9 @@ def descriptor(make: Callable[[], int], namespaces: Sequence[int] = ()) -> int:
     return fds[0]
 
 
-def _make(make: Callable[[], int], namespaces: Sequence[int], line: socket.socket) -> NoReturn:
+def _make_and_send(
+    make: Callable[[], int], namespaces: Sequence[int], line: socket.socket
+) -> NoReturn:
     """Make the descriptor and send it, or why there is none; then end this process."""
     try:
         # A late child must not keep descriptors of the zygote open, such as its guests' gates.

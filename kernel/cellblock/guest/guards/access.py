@@ -291,7 +291,7 @@ def _by_name(_obj: Any, method: str, value: Any) -> Any:
         obj, name, *rest = (*bound, *args)
         name = check_name(name) if method in _READERS else _check_change(obj, name)
         if name == "obj" and method in _READERS:
-            attribute = _kept(obj, name)
+            attribute = _stored_attribute(obj, name)
         else:
             attribute = value(*args[: 1 - len(bound)], name, *rest)
         settle = _SETTLERS.get(name) if method in _READERS else None
@@ -321,7 +321,7 @@ def _read_where_kept(obj: Any, name: str) -> Any:
     """
     get, ask = (_own_method(type(obj), hook) for hook in ("__getattribute__", "__getattr__"))
     try:
-        return (get or _kept)(obj, name)
+        return (get or _stored_attribute)(obj, name)
     except AttributeError:
         if ask is None:
             raise
@@ -335,7 +335,7 @@ def _own_method(kind: type, name: str) -> Callable[..., Any] | None:
     return method if type(method) is types.FunctionType and is_own(method) else None
 
 
-def _kept(obj: Any, name: str) -> Any:
+def _stored_attribute(obj: Any, name: str) -> Any:
     """Return ``obj.name`` if the object or its class stores it; None for an AttributeError.
 
     Raises AttributeError if it would be another object's attribute, or computed by a library.
