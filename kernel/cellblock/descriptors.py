@@ -260,8 +260,7 @@ def _unlink_files(folder: int) -> list[str]:
     return folders
 
 
-#: The rights to look at a folder. Without the second one its names can be listed, and nothing in
-#: it looked at.
+#: The owner's rights to list a folder's names, and to reach what they name.
 _TO_LOOK = stat.S_IRUSR | stat.S_IXUSR
 
 

@@ -459,7 +459,7 @@ def _text_of_parts(result: Result, limit: int, more: str = "") -> Excerpt:
     if is_cut or sum(len(part) + gap for part in [*ending, *shown_parts]) - gap > limit:
         # The ending gets two thirds, rounded up, or more if the other parts leave more.
         room_left = limit - sum(len(part) + gap for part in shown_parts)
-        texts = _fitted(ending, max(-(-limit * 2 // 3), room_left), least=1)
+        texts = _fitted(ending, max(-(-limit * 2 // 3), room_left), min_parts=1)
         texts += _fitted(shown_parts, limit - len(_PARTS_GAP.join([*texts, ""])))
         return Excerpt(_PARTS_GAP.join(texts), is_whole=False)
     whole = _PARTS_GAP.join(part.clipped(limit) for part in [*ending, *shown_parts])
@@ -518,16 +518,16 @@ def showed_anything(result: Result) -> bool:
 
 def ending(result: Result, limit: int) -> str:
     """Return how and why a cell ended, without what it showed, in at most ``limit`` characters."""
-    return _PARTS_GAP.join(_fitted(_ending_parts(result, limit), limit, least=1))
+    return _PARTS_GAP.join(_fitted(_ending_parts(result, limit), limit, min_parts=1))
 
 
-def _fitted(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
+def _fitted(parts: Sequence[_Part], room: int, *, min_parts: int = 0) -> list[str]:
     """Return the texts of parts that together fit ``room``: short parts whole, others cut equally.
 
     If the cut parts would be too short to be of use, the last parts are left out, but never the
-    first ``least`` parts.
+    first ``min_parts`` parts.
     """
-    for number in range(len(parts), least - 1, -1):
+    for number in range(len(parts), min_parts - 1, -1):
         candidates = [*parts[:number], *([_REST] if number < len(parts) else [])]
         rooms = [0] * len(candidates)
         room_left = max(0, room - len(_PARTS_GAP) * max(0, len(candidates) - 1))
@@ -540,7 +540,7 @@ def _fitted(parts: Sequence[_Part], room: int, *, least: int = 0) -> list[str]:
         sized = list(zip(candidates, rooms, strict=True))
         if all(size >= min(len(part), _MIN_PART) for part, size in sized):
             return [part.clipped(size) for part, size in sized]
-    return [part.clipped(room) for part in parts[:least]]
+    return [part.clipped(room) for part in parts[:min_parts]]
 
 
 def _ending_parts(result: Result, limit: int) -> list[_Part]:

@@ -88,7 +88,7 @@ def main(spec_fd: int, control_fd: int, argv: list[str]) -> NoReturn:
 def _start(
     spec: ContainerSpec, name: str, folder: str, control: socket.socket, argv: Sequence[str]
 ) -> int:
-    """Start the container, send its first process its descriptors, and return its pidfd.
+    """Start the container and send descriptors to its first process; return that one's pidfd.
 
     Raises EngineError, OSError, SubprocessError.
     """

@@ -739,7 +739,7 @@ SYSTEM: Final[tuple[SystemPath, ...]] = (
     ("/var/cache/fontconfig", "fonts"),
 )
 
-#: With network_access, all of it or a list: names of ports, and certificates.
+#: With network_access, whether True or a list: names of ports and protocols, and certificates.
 CERTIFICATES: Final[tuple[SystemPath, ...]] = (
     ("/etc/ca-certificates", "certificates"),
     ("/etc/pki/ca-trust", "certificates"),

@@ -177,8 +177,8 @@ class Seatbelt(Backend):
     def wrap(self, argv: Sequence[str], view: View) -> list[str]:
         """Return the command that starts ``argv`` under a profile.
 
-        ``argv`` replaces sandbox-exec in the same process. Raises PolicyError for a view that can't
-        be kept.
+        ``argv`` replaces sandbox-exec in the same process. Raises PolicyError as
+        ``profile`` does.
         """
         return [SANDBOX_EXEC, "-p", profile(view), *argv]
 

@@ -186,8 +186,8 @@ class Proposal:
         value = getattr(preset_policy("data"), refusal.field)
         if refusal.field in _VALUE_FIELDS and getattr(under, refusal.field) != value:
             return self.ask(why, (refusal.field, value))
-        # Only a refusal under preset data counts as wider: under a narrower policy, cells also ask
-        # for things that they can do without once they have the rest.
+        # Only what preset data itself refuses counts as wider than data: under a narrower policy,
+        # cells also ask for things that they can do without once they have all that data allows.
         if under == preset_policy("data"):
             self._wider.setdefault(refusal.remedy.line or refusal.field, {})[why] = None
         return False

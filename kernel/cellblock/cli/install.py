@@ -92,13 +92,13 @@ def install(
         raise typer.BadParameter("Choose one of --user, --sys-prefix and --prefix.")
     if name is not None and in_place_of is not None:
         raise typer.BadParameter("Choose one of --name and --as.")
-    below = Path(sys.prefix) if sys_prefix else prefix
-    if in_place_of is not None and below is None and not user:
-        below = specs.default_prefix()
-    options: Any = {"prefix": below, "allow_unsafe": allow_unsafe, "inputs": given}
+    chosen_prefix = Path(sys.prefix) if sys_prefix else prefix
+    if in_place_of is not None and chosen_prefix is None and not user:
+        chosen_prefix = specs.default_prefix()
+    options: Any = {"prefix": chosen_prefix, "allow_unsafe": allow_unsafe, "inputs": given}
     options |= {"name": in_place_of or name, "displace": in_place_of is not None, "warm": warm}
     installed, folder = specs.install(policy, display_name=display_name, **options)
-    say(f"Installed kernel {installed} in {folder}{_audience(below)}")
+    say(f"Installed kernel {installed} in {folder}{_audience(chosen_prefix)}")
     first_spec = specs.find(installed)
     if first_spec is not None and Path(first_spec.resource_dir) != folder:
         say(f"Jupyter finds another {installed} first: {_name_and_folder(first_spec)}")
@@ -185,11 +185,11 @@ def doctor(
     raise typer.Exit(code=int(failed))
 
 
-def _audience(below: Path | None) -> str:
-    """Return who finds a kernel that was installed below a prefix, None for the user's own."""
-    if below is None:
+def _audience(chosen_prefix: Path | None) -> str:
+    """Return who finds a kernel that was installed below a prefix; None is the user's own."""
+    if chosen_prefix is None:
         return ", for this user in every environment (--sys-prefix: for this one alone)"
-    if specs.is_this_environment(below):
+    if specs.is_this_environment(chosen_prefix):
         return ", for this Python environment (--user: for this user in every one)"
     return ""
 

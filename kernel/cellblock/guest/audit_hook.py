@@ -284,8 +284,8 @@ class Effects:
         self.database: object = None
         #: Called before a cell starts a program, or forks.
         self.on_program: Callable[[], None] = lambda: None
-        #: A cell has started something that no copy has as it was, such as a thread. No cell may be
-        #: run again from then on.
+        #: Whether a cell has started something that a copy lacks or has in another state, such as a
+        #: thread. No cell may be run again from then on.
         self.lasting = False
         #: Forks of cells whose child is unknown; and children that are known, until they ended.
         self._forks = 0

@@ -70,8 +70,8 @@ _IDLE_TIMEOUT: Final = 1.0
 class Subshell:
     """A subshell: one thread, and the messages that have arrived for it.
 
-    ``answer`` handles a message in the thread. ``driver`` is the subshell's event loop in the guest
-    that this copy was forked from, if it is known.
+    ``answer`` handles a message in the thread. ``driver`` may be given in a copy: the event loop
+    that the subshell had before the fork. Without one the thread makes its own.
     """
 
     def __init__(

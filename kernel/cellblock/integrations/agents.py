@@ -59,7 +59,7 @@ class AnswerGiven(Exception):
 
 
 class NoAnswer(Exception):
-    """The error for a call of the final function that can't end a cell."""
+    """The final function, which ends a cell with its answer, was called by no running cell."""
 
 
 def _noting(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:

@@ -212,10 +212,10 @@ class StagedChanges:
         return text if more <= 0 else f"{text[:_MOST_DIFF]}\n… {more:,} more characters"
 
     def keep(self, paths: Sequence[str], digest: str, done: Callable[[str, str], None]) -> None:
-        """Keep listed files, or for no paths all that can be kept.
+        """Keep the listed files with these paths; for no paths, all files that can be kept.
 
-        ``digest`` is that of the list that the user saw. ``done`` gets a problem and a message, of
-        which one is empty.
+        ``digest`` is that of the list that the user saw. ``done`` gets a problem or a message, and
+        "" for the other.
         """
         listing = self._listing
         audit = self._audit

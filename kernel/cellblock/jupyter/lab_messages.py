@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 SECRET_BYTES: Final = 32
 #: Characters of a cell's first line, or of a record's words.
-_LINE: Final = 120
+_MAX_LINE: Final = 120
 #: Characters of a call's arguments, or of a record's text.
 _MOST_WORDS: Final = 500
 #: The states of calls, by the status of their record.
@@ -320,14 +320,14 @@ def record_words(entries: Iterable[Entry]) -> Iterator[dict[str, str]]:
         yield {
             "time": str(record.get("time", ""))[:40],
             "kind": visible(entry.kind),
-            "words": visible(clip(f"{title}: {details}" if details else title, _LINE)),
+            "words": visible(clip(f"{title}: {details}" if details else title, _MAX_LINE)),
             "text": log.words(entry)[:_MOST_WORDS],
         }
 
 
 def first_line(code: str) -> str:
     """Return the first line of a cell, made visible and cut."""
-    return visible(code.strip().partition("\n")[0][:_LINE])
+    return visible(code.strip().partition("\n")[0][:_MAX_LINE])
 
 
 def failure(outcome: Outcome) -> str:

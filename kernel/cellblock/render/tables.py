@@ -354,10 +354,10 @@ def no_ports(policy: str) -> Bundle:
     )
 
 
-def ports(rows: Sequence[PortRow], *, is_any: bool) -> Bundle:
-    """Return the table of ports with their addresses; ``is_any``: the policy opens any port."""
+def ports(rows: Sequence[PortRow], *, opens_any: bool) -> Bundle:
+    """Return the table of ports with their addresses; ``opens_any``: the policy opens any port."""
     if not rows:
-        note = "No cell listens at a port yet." if is_any else "No port is open yet: run a cell."
+        note = "No cell listens at a port yet." if opens_any else "No port is open yet: run a cell."
         return kept_note(note)
     listening = sum(row.listens for row in rows)
     title = f"Ports: {count(len(rows), 'port')} open, {listening} with a server"

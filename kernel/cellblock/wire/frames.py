@@ -97,7 +97,7 @@ def _walk(payload: bytes | bytearray, position: int) -> None:
     """Walk over the heads of all values. A single loop, as there may be two million of them."""
     end = len(payload)
     allowed = MAX_VALUES
-    # Of the containers around the current one: how many items are left, and how many keys it has.
+    # For each container around the current one: how many items are left, and its number of keys.
     outer: list[tuple[int, int]] = []
     remaining = 1
     keys = 0

@@ -908,7 +908,7 @@ class SnapshotFailed(Message, frozen=True, kw_only=True):
 
 
 class Resumed(Message, frozen=True, kw_only=True):
-    """A copy has taken over. The fields are what it says that it has lost: names and numbers."""
+    """A copy has taken over. It reports what it has lost: names of threads, numbers of all else."""
 
     threads: Annotated[list[Name], msgspec.Meta(max_length=100)] = []
     tasks: Count = 0

@@ -280,8 +280,8 @@ def _grants(plan: Plan, version: int, *, gated: bool) -> Grants:
         subprocess=plan.subprocess,
         scoped=decides >= landlock.SCOPE_ABI,
         truncate=decides >= landlock.TRUNCATE_ABI,
-        # A filter can't see which file a descriptor refers to. So it lets requests through only if
-        # Landlock decides which devices take them.
+        # A filter can't see which file a descriptor refers to. So it lets ioctl(2) requests for
+        # devices through only if Landlock decides which devices take them.
         requests=plan.device_requests if decides >= landlock.IOCTL_ABI else frozenset(),
         gated=gated,
         attributes=plan.attributes,

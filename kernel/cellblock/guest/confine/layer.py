@@ -347,10 +347,10 @@ class Mounter:
         self._known = [set[str]() for _ in layers]
 
     def begin(self, layers: Sequence[Layer], empty: tuple[int, int]) -> None:
-        """Send the mounter the zygote's namespaces, the layers' roots and the pair ``empty``.
+        """Send the mounter descriptors: the zygote's namespaces, the layers' roots and ``empty``.
 
-        ``empty`` is what ``lay`` returned, and is closed here. A mounter that can't enter the
-        namespaces ends, which the next question finds.
+        ``empty`` is what ``lay`` returned. All these descriptors are closed here. A mounter that
+        can't enter the namespaces ends, and the next question to it raises OSError.
         """
         fds = [*mounting.namespaces(), *(os.open(layer.root, PLACE) for layer in layers), *empty]
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))

@@ -1070,7 +1070,7 @@ def _most_watches() -> int:
 
 #: Descriptors that may be added to epolls at once: a quarter of what there may be.
 WATCHES: Final = _most_watches() // 4
-#: Ports that may be taken at once: a quarter of those that Linux gives to programs that name none
+#: Ports that may be taken at once: a quarter of the ephemeral ports that Linux has by default
 #: (ip(7), ip_local_port_range).
 PORTS: Final = 28_232 // 4
 #: Seconds in which an allowance grows from nothing to all. Leaves room for honest servers, and

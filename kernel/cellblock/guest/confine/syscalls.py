@@ -391,7 +391,7 @@ REFUSED_WITH: Final = {
     "sendfile": errno.EINVAL,
     "setxattr": errno.ENOTSUP,
     "setxattrat": errno.ENOTSUP,
-    # timeout(1) then takes alarm(2), without a warning.
+    # timeout(1) then falls back to alarm(2), without a warning.
     "timer_create": errno.ENOSYS,
 }
 

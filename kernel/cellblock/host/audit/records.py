@@ -208,10 +208,10 @@ class Tool(Record, frozen=True, kw_only=True, tag="tool"):
 
 
 class Credential(Record, frozen=True, kw_only=True, tag="credential"):
-    """A request of a call carries the policy's credential ``name``. Written before it is sent.
+    """An HTTP request of a call carries the policy's credential ``name``.
 
-    ``host`` and ``path`` are the request's, without its query. The request after a redirect has a
-    record of its own.
+    The worker reports it before it sends the request. ``host`` and ``path`` are the request's,
+    without its query. The request after a redirect has a record of its own.
     """
 
     cell: int

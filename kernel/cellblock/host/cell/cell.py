@@ -212,7 +212,7 @@ class CellRun:
                 error["traceback"] = [*error["traceback"], f"[{reason}]"]
         return error, refusal
 
-    # --- its end ------------------------------------------------------------------------------
+    # --- the cell's end -----------------------------------------------------------------------
 
     def _done(self, outcome: Outcome) -> None:
         """Take the outcome from the session: copy artifacts out if the policy asks for that."""

@@ -290,10 +290,10 @@ def _ungranted(entry: str, reason: str, config: SessionConfig, device_name: str)
 
 
 def beyond_links(path: str, config: SessionConfig) -> str:
-    """Return the path that ``path`` leads to, with the project's symbolic links followed.
+    """Return the path that ``path`` leads to when symbolic links are followed.
 
-    The guest can't tell, since the target is hidden from it. Links are read only in folders that
-    cells may read and not write. Nothing outside these is looked at.
+    The guest can't follow a link to a target that is hidden from it. Links are read only in folders
+    that cells may read and not write. Nothing outside these is looked at.
     """
     plan = config.prepare.plan
     written = (*plan.write_roots, *(layer.root for layer in plan.layers if layer.kept_in))

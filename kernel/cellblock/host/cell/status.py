@@ -817,7 +817,7 @@ class Views:
         gap = next((gap for gap in self.gaps if gap.capability == "ports"), None)
         if gap is not None and gap.status is not Status.partial:
             return tables.kept_note(f"{gap.actual[:1].upper()}{gap.actual[1:]}: {gap.remedy}")
-        return tables.ports(self.ports(), is_any=policy.ports == "any")
+        return tables.ports(self.ports(), opens_any=policy.ports == "any")
 
     def add_usage(self, number: int, source: str, usage: Usage) -> None:
         """Enter a cell's usage, which ``%usage`` lists with the first line of its source."""

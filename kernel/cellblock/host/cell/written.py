@@ -52,8 +52,8 @@ class Looks:
     def begin(self, look: Callable[[], Written], done: Callable[[Written], None]) -> None:
         """Call ``look`` in a thread; then call ``done`` in the loop with what it found.
 
-        If the look fails or takes too long, ``done`` gets an empty ``Written``. So it does if an
-        earlier look still waits for a locked folder: that one thread may hang, no more.
+        ``done`` gets an empty ``Written`` if the look fails or takes too long, and also if an
+        earlier look is still under way: a locked folder may hang one thread, but no more.
         """
         if self._is_under_way:
             done(Written())

@@ -100,7 +100,7 @@ class No(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: ``again`` means that the answer would allow something but its code or scope is wrong. ``no`` is a
-#: refusal in the words of the ``Wording``.
+#: refusal that the host words (``Wording.no``), a ``No`` one that brings its own words.
 Answer = Literal["once", "session", "always", "no", "again"] | No
 #: Characters of the longest answer, and digits of a code.
 _MAX_ANSWER: Final = 100

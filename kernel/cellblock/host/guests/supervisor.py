@@ -311,7 +311,7 @@ class Supervisor:
             self.owner.on_message(message)
 
     def on_text(self, written: messages.Stream) -> None:
-        """Pass on text that a guest wrote, or keep it as its last words if it is not ready."""
+        """Pass on text of a guest that serves; of any other, keep the end as its last words."""
         if self.guest is None:
             self._last_words = (self._last_words + written.text)[-LAST_WORDS:]
         else:

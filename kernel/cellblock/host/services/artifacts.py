@@ -478,7 +478,10 @@ class Patterns:
 
     @classmethod
     def _with_skipped(cls, globs: Iterable[tuple[str, ...]]) -> Patterns:
-        """Return the globs, and what is left of each if its first ``**`` stand for no folder."""
+        """Return the globs, and each glob without one or more of its leading ``**``.
+
+        Each of these may also stand for no folder.
+        """
         globs_left = set[tuple[str, ...]]()
         for parts in globs:
             skipped = next(

@@ -673,16 +673,17 @@ class _Walk:
     def _folder(self, prefix: str, above: int, below: int | None, depth: int) -> Iterator[Change]:
         """Yield the changes in a folder. ``prefix`` is its path, empty or with a slash at its end.
 
-        Each name of the layer is one of these:
+        What each name of the layer yields; the first line that fits it counts:
 
         - a path that the policy hides: nothing, or a secret that cells made there
         - a program's own setting at home: nothing
-        - a folder that may be kept: entered
-        - a whiteout: deleted
-        - a file with the content that the user's has: nothing
-        - any other: new or changed
+        - a folder that may be kept: the changes in it
+        - a whiteout: a deletion
+        - a file with the same content as the user's: nothing
+        - anything else: a new or changed file
 
-        Then come the names of the project that a folder which was made anew hides: deleted.
+        If cells made the folder anew, it hides the user's. Each name there that the layer lacks
+        then yields a deletion.
         """
         names = self._names(prefix, above)
         for name in names:

@@ -176,7 +176,7 @@ class Connection:
 
     @property
     def is_asking(self) -> bool:
-        """Whether the request has yet to send its ``Host`` line."""
+        """Whether the request's ``Host`` line has yet to come."""
         return self.far is None
 
 

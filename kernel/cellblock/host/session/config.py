@@ -132,7 +132,7 @@ class Wrapping(Struct, frozen=True):
 
 
 class SessionConfig(Struct, frozen=True):
-    """A policy that can be enforced, the backend that does, and the message for the zygote."""
+    """A policy, the backend that can enforce it, and the message for the zygote."""
 
     policy: Policy
     chosen: Chosen

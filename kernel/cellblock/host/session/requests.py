@@ -920,7 +920,7 @@ class Requests:
     # --- the end of a request -----------------------------------------------------------------
 
     def _on_reply(self, message: Any) -> None:
-        """Act on the guest's answer: answer a query, or record what a cell did and answer it."""
+        """Act on a reply: answer the query, or record what the cell did and answer the cell."""
         if message.id in self._abandoned:
             self._abandoned.discard(message.id)
             return

@@ -242,8 +242,8 @@ class Keeper:
 
         def ask_user(digests: Mapping[str, str]) -> None:
             self._front.outputs.card(self._front.views.changes_card(staged, chosen, digests))
-            request_text = of_keeping(chosen, digests, paths)
-            approver.ask_keeping(request_text, lambda decision: on_decision(decision, digests))
+            approval_request = of_keeping(chosen, digests, paths)
+            approver.ask_keeping(approval_request, lambda decision: on_decision(decision, digests))
 
         def on_decision(decision: Decision, digests: Mapping[str, str]) -> None:
             approver.end()

@@ -55,8 +55,8 @@ class Reading(Struct, frozen=True):
 def read(pid: int | None, resident: int, given_pages: int) -> Reading:
     """Read the memory of a guest.
 
-    ``resident`` are the bytes of its own. ``given_pages`` are the pages that were given to the
-    processes which it has its state from.
+    ``resident`` are the bytes of its own. ``given_pages`` is how many pages were given to the
+    earlier processes whose state it continues.
     """
     return Reading(
         resident, given_pages + page_faults(pid), huge_pages() if resident >= LARGE else None

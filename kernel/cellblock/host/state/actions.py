@@ -104,7 +104,8 @@ class TakeOver(Struct, frozen=True):
     inputs: list[tuple[int, str]]
     #: The locks that the copy must take first, or None.
     plan: messages.Plan | None
-    #: The folders and environment of a fork of its own, or None; and whether this is a fork.
+    #: For a fork with folders and an environment of its own: these, else None; and whether this is
+    #: a fork.
     place: messages.SessionSetup | None
     fork: bool
 

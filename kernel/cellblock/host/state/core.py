@@ -120,8 +120,8 @@ class World(Protocol):
     def reading(self, process: int | None, resident: int, given_pages: int) -> memory.Reading:
         """Return what memory a process has.
 
-        ``resident`` is the result of that method; ``given_pages`` are the pages that were given to
-        the processes which the process has its state from.
+        ``resident`` is what the method of that name returned for it. ``given_pages`` is how many
+        pages were given to the earlier processes whose state it continues.
         """
 
     def uses_device(self, process: int | None) -> bool:
@@ -1067,7 +1067,7 @@ class Core:
             self._remind(seconds, Cause.too_long, copy.number)
 
     def _waits_for_twin(self, snapshot: Snapshot) -> bool:
-        """Return whether a takeover waits for this snapshot's new copy to stand."""
+        """Return whether a takeover waits until this snapshot's twin has been forked."""
         takeover = self.takeover
         return takeover is not None and takeover.snapshot is snapshot and not takeover.is_told
 

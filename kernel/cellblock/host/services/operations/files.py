@@ -146,10 +146,9 @@ class Roots:
 def real_name(fd: int) -> str:
     """Return the canonical path of a descriptor; of a deleted file, the path that it had.
 
-    proc(5) adds " (deleted)" to the path of a deleted file, but a file may also have a name with
-    that end. To tell them apart, look at the number of the file's names, and at the file that has
-    this path now. Raises OSError, also for a file that is just being deleted, or that has lost this
-    one of several names.
+    proc(5) adds " (deleted)" to the path of a deleted file, but a file's own name may end so, too.
+    To tell them apart, look at how many names (hard links) the file has, and at the file that has
+    this path now. Raises OSError, also for a file that has lost this name and still has others.
     """
     for _ in range(_TRIES):
         # Before its name is read: a file that has no name then gets none later.

@@ -204,7 +204,7 @@ class Fetcher:
         if why := addresses.refusal(resolved, private=private):
             raise not_granted(f"{url.host}: {why}")
         check_way(url, keys, resolved)
-        ours = {"host": url.authority, "accept-encoding": "identity", "connection": "close"}
+        own_headers = {"host": url.authority, "accept-encoding": "identity", "connection": "close"}
         if body is None and method in _METHODS_WITH_LENGTH:
             body = b""
         pool = httpcore.AsyncConnectionPool(
@@ -223,8 +223,8 @@ class Fetcher:
         for key in keys:
             report_use(KeyUse(key.name, url.authority, method, url.path))
         carried += keys
-        ours |= dict(key.field for key in keys)
-        raw = [(name.encode(), value.encode()) for name, value in (headers | ours).items()]
+        own_headers |= dict(key.field for key in keys)
+        raw = [(name.encode(), value.encode()) for name, value in (headers | own_headers).items()]
         with _http_errors_of(url.host):
             async with pool, pool.stream(method, address, headers=raw, content=body) as response:
                 # Keys are removed before the headers are read for a redirect, so that a location

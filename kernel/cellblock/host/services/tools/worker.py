@@ -76,7 +76,7 @@ MAX_HELD: Final = 96 * 2**20
 _CALL_OVERHEAD: Final = 4_096
 #: Workers in a row that may end while they import the tools.
 MAX_FAILED_STARTS: Final = 3
-#: Why a tool is no longer called that a later worker has loaded with another signature.
+#: Why a tool is no longer called: a later worker has loaded it with another signature.
 CHANGED: Final = "its signature has changed since the kernel started: restart the kernel"
 #: Kinds of answers from calls that stopped when they were told to.
 _STOPPED: Final = ("Cancelled", "CancelledError")
