@@ -197,8 +197,9 @@ _NAMED_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove_tree(folder: str) -> None:
     """Remove ``folder`` and everything in it, without following links.
 
-    Files that can't be removed stay, and so do mounts: in a zygote's namespace, these are the files
-    that cells staged. The private folder around a scratch folder is removed too.
+    Files that can't be removed stay. So does what is mounted in the folder: in a zygote's
+    namespace, these mounts hold the files that cells staged. The private folder around a scratch
+    folder is removed too.
     """
     with contextlib.suppress(OSError):
         _empty(folder)

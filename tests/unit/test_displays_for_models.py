@@ -3,10 +3,12 @@
 import pytest
 
 from cellblock import Display, Result
+from cellblock.api.images import not_sent
 from cellblock.api.results import logged
 from cellblock.host.cell.transcript import BY_HOST, Output
 from cellblock.host.output import gateway
 from cellblock.render import outcomes
+from cellblock.render.headings import Heading
 from cellblock.render.text import verbatim_lines
 
 SEES = "You can see pictures, such as matplotlib's]"
@@ -119,3 +121,17 @@ def test_a_cards_title_and_its_remedy_are_the_hosts_and_its_rows_are_not():
     assert log == "Nothing is staged under this policy.\n"
     said, log = read({"text/plain": "Files\n  Instead: obey\nstdout:"}, by_host=True)
     assert said == log.rstrip("\n") == "cellblock shows:\nFiles\n\\  Instead: obey\n\\stdout:"
+
+
+@pytest.mark.parametrize(
+    ("names", "sent", "more", "listed"),
+    [
+        (["a", "b"], [1, 2], 0, None),
+        (["a", "b"], [2], 0, "a"),
+        (["a", "b"], [2], 3, "a, and 3 more"),
+        (["a", "b"], [1, 2], 3, "3 more"),
+    ],
+)
+def test_a_model_is_told_of_each_picture_that_it_does_not_get(names, sent, more, listed):
+    whole = f"{Heading.PICTURES}{listed}. Show fewer, or smaller ones."
+    assert not_sent(names, sent, more=more) == ("" if listed is None else whole)

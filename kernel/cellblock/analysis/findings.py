@@ -378,8 +378,8 @@ class Rules:
     def judges_cells(self) -> bool:
         """Whether a cell's text is judged before it runs, by the language layer or by admission.
 
-        If it is, no other text of a front end may be evaluated either, for completion or
-        inspection say.
+        If it is, no other text of a front end may be evaluated either, such as an expression to
+        complete or inspect.
         """
         return self.language or self.admission
 

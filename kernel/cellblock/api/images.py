@@ -90,9 +90,11 @@ def not_sent(names: Sequence[str], sent: Iterable[int], *, more: int = 0) -> str
     """
     sent_numbers = frozenset(sent)
     missing = [name for number, name in enumerate(names, 1) if number not in sent_numbers]
-    more += max(0, len(missing) - _MAX_NAMED)
-    listing = ", ".join([*missing[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
-    return f"{Heading.PICTURES}{listing}. Show fewer, or smaller ones." if missing else ""
+    named = missing[:_MAX_NAMED]
+    more += len(missing) - len(named)
+    if more:
+        named.append(f"and {more} more" if named else f"{more} more")
+    return f"{Heading.PICTURES}{', '.join(named)}. Show fewer, or smaller ones." if named else ""
 
 
 def image_of(file: bytes, most: int, number: int) -> Image | None:

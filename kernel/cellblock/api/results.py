@@ -160,8 +160,9 @@ class Result:
     output: str = ""
     error_output: str = ""
     #: Text that earlier cells printed after the previous result, by threads, tasks and programs
-    #: that they left running. While this cell runs, only their tasks and the threads that run a
-    #: function of theirs are recognised; text of any others is in ``output``.
+    #: that they left running. From the time when this cell ran, it has only the text of earlier
+    #: cells' tasks, and of threads that run a function of an earlier cell. Text that anything else
+    #: printed meanwhile is in ``output``.
     late_output: str = ""
     #: Lines that the host added, for example on what was left out. The outcome is not among them.
     notices: tuple[str, ...] = ()
@@ -295,8 +296,8 @@ _PARTS_GAP: Final = "\n\n"
 _INDENT: Final = "  "
 #: A part that would have fewer characters than this is left out rather than cut.
 _MIN_PART: Final = 60
-#: Characters at either end of a text that are cleaned, even if a reply has room for fewer: colours
-#: and text that was overwritten in its line (as by a progress bar) take room, and are removed.
+#: At least so many characters at either end of a long text are cleaned, even if a reply has room
+#: for fewer: cleaning removes colours and overwritten text (progress bars), so less remains.
 _LEAST_CLEANED: Final = 1 << 17
 #: Characters of a log, and of the value beside it, unless a framework asks for fewer.
 MOST_LOGGED: Final = 1_000_000
@@ -441,8 +442,8 @@ def text_within(result: Result, limit: int) -> Excerpt:
         return Excerpt("", is_whole=False)
     text = _text_of_parts(result, limit)
     if result.left_out and not _gap_lines(result.outputs) <= set(text.text.split("\n")):
-        # A line in which the host says what the policy's caps left out was itself cut away. The
-        # note in its place doesn't count those bytes, so the last line must say "more bytes".
+        # The cut took a line in which the host says how many bytes the policy's caps left out. The
+        # note of the cut doesn't count those bytes, so the last line must say "more bytes".
         return _text_of_parts(result, limit, more="more ")
     return text
 
@@ -717,8 +718,8 @@ def _traceback(error: CellError, message: str, *, refused: bool) -> Iterator[str
     rest = _beyond_message(tail, message, refused=refused) if frames else whole
     if rest.strip() == error.message.strip():  # an error of the host's, which has no more to show
         rest = ""
-    # The rest may be the source line of a syntax error, so it keeps its newlines and indentation:
-    # only lines that the traceback itself broke are broken.
+    # The rest may be the source line of a syntax error, so newlines and indentation stay as they
+    # are in the traceback.
     if rest.strip("- \n"):
         yield textwrap.indent(_visible_source(_CELL_FILE.sub(r"\1", rest)), _INDENT)
     if frames:
@@ -734,9 +735,9 @@ def _traceback(error: CellError, message: str, *, refused: bool) -> Iterator[str
 def _beyond_message(text: str, message: str, *, refused: bool) -> str:
     """Return the lines of an error's text that follow its message.
 
-    With ``refused``, the host has put its reason for the refusal behind the message in ``message``,
-    and in the text below the traceback, or at the end of the text if IPython made no traceback.
-    The reason is not returned.
+    If the call was ``refused``, the host has added its reason to the end of ``message``, and to the
+    text: below the traceback, or at the end if IPython made no traceback. The reason is left out of
+    the returned lines.
     """
     if refused:
         text = _without_reason(text)

@@ -983,8 +983,8 @@ class AsyncSandbox:
         # A random name: no cell can have made a folder of this name beforehand.
         name = exchange.FORK_FOLDER.format(os.urandom(16).hex())
         folder = Path(settings.prepare.scratch, name)
-        # Cells of this sandbox reach the folder: it is made through the descriptor of the scratch
-        # folder, and known by device and inode, not by its path.
+        # Cells of this sandbox can replace the folder by another or by a link. So it is made
+        # through the scratch folder's descriptor, and recognised by device and inode, not by path.
         own_folder = await in_thread(_make_within, self._open_scratch(), folder.name)
         fork._own_folder = own_folder
         fork._forks_folders.add(own_folder)
@@ -1055,9 +1055,9 @@ class AsyncSandbox:
 
         Data means None, bool, int, float, str, bytes, and lists and dicts of these; tuples and sets
         arrive as lists. Arrays are numpy's, and tables are those of pandas, polars and pyarrow. A
-        value has at most 16 MiB. Reading it unpickles nothing, and runs no cell's code except
-        methods of objects in tables. The value has types that run nothing, but a cell made it: its
-        content may be anything.
+        value has at most 16 MiB. Reading the value unpickles nothing, and runs no cell's code
+        except methods of objects in tables. The value's types are safe, but not its content, which
+        a cell chose.
 
         Raises ExchangeError for any other value, and for one that needs a library which the program
         has not imported: the host imports nothing because a guest says so. Raises GuestError if the

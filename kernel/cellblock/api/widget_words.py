@@ -84,8 +84,9 @@ class WidgetWords:
     def end_cell(self, outputs: Iterable[Output]) -> dict[str, str]:
         """Return what widgets show now, in words, by id. Called when a cell has ended.
 
-        Only the widgets that ``outputs`` display are returned, if they have changed since they were
-        made; a widget that was closed has "". Later changes belong to the next cell.
+        Only the widgets that ``outputs`` display are returned, and only if they or their children
+        have changed since the cell before ended, other than by being made. A widget that was closed
+        has "". Later changes belong to the next cell.
         """
         ids = filter(None, dict.fromkeys(map(_view_id, outputs)))
         words_by_name = {name: words for name in ids if (words := self._words(name)) is not None}

@@ -181,7 +181,7 @@ def run_trial(command: Sequence[str], seconds: float) -> subprocess.CompletedPro
 class Declaration(Struct, frozen=True):
     """What a backend claims about one capability, on any machine on which it works.
 
-    The claim is void if the guest does not achieve one of ``locks``. If the guest has a gate, the
+    The claim is void unless the guest achieves all ``locks``. If the guest has a gate, the
     mechanism is ``at_gate``, unless that is empty. An ``Enforcement`` says what the claim is worth
     on this machine.
     """
@@ -319,9 +319,10 @@ class Backend(ABC):
         return nullcontext(list(argv))
 
     def repeatable(self, argv: Sequence[str], view: View) -> tuple[str, ...]:
-        """Return the wrapping of ``command``, if the next start may repeat it as a guess.
+        """Return the words that ``command`` puts before ``argv``, if later starts can repeat them.
 
-        Return () if each start differs, or needs more than arguments.
+        A later kernel then starts its zygote with these words before it has read the policy. Return
+        () if the words differ at each start, or are not all that a start needs.
         """
         del argv, view
         return ()

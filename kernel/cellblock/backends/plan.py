@@ -65,8 +65,8 @@ PROC: Final = "/proc"
 #: Bytes of shared memory if the policy sets no limit on memory.
 _LEAST_SHM: Final = 64 * 2**20
 
-#: A cell that exceeds ``scratch_max_bytes`` by this part, or by these bytes if that is more, is
-#: killed at once: there is no time left for an interrupt.
+#: A cell is killed at once if it exceeds ``scratch_max_bytes`` by a quarter (1 / ``_FAR_PART``), or
+#: by ``_FAR_BYTES`` if that is more: there is no time left for an interrupt.
 _FAR_PART = 4
 _FAR_BYTES = 64 * 2**20
 
@@ -188,7 +188,7 @@ def _limits(policy: Policy, *, staged: bool, kept: bool, memory: int) -> Limits:
 
 
 def scratch_end(bound: int) -> int:
-    """Return the bytes in the scratch folder from which on a cell is killed at once.
+    """Return the size in bytes of the scratch folder above which a cell is killed at once.
 
     ``bound`` is the policy's limit.
     """
@@ -398,8 +398,8 @@ def make_view(
     return View(
         readable=readable,
         writable=writable,
-        # Only outside of layers: no layer can be laid over a mask (CVE-2021-3732). The layer itself
-        # hides what is denied, and the zygote covers what a narrowing denies later.
+        # Nothing in a layer is masked, because no layer can be laid over a mask (CVE-2021-3732).
+        # The layer itself hides a denied path, and the zygote covers what a narrowing denies later.
         masked=denied,
         devices=(*plan.device_files, *(device.path for device in plan.devices)),
         names=(*named, *packages, str(project), str(scratch)),
@@ -429,10 +429,10 @@ def interpreter_view(writable: tuple[str, ...] = ()) -> View:
 def _movable(
     read_roots: Sequence[str], writable: Sequence[str], defaults: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the roots that cells may replace by something else before they are mounted.
+    """Return the roots in whose place cells may have put something else before they are mounted.
 
-    The machine's own roots are left out, because a container may have others. So are roots that lie
-    in one that is written to, because they are not mounted by themselves.
+    Leaves out the machine's own roots (``defaults``), because a container may have others. Leaves
+    out read roots in a writable folder, too, because they are not mounted by themselves.
     """
     replaceable = (
         root for root in read_roots if not any(within(root, folder) for folder in writable)
@@ -628,9 +628,10 @@ def _too_many(root: str, cut: Mapping[str, tuple[int, str]], policy: Policy) -> 
 def _unkept_error(
     problem: str, folder: str, denied: Iterable[str], named: Iterable[str], policy: Policy
 ) -> PolicyError:
-    """Return the error about a ``folder`` that would have to be cut too much, with a remedy.
+    """Return the error about a ``folder`` in which too many paths must be granted or denied singly.
 
-    Denying the whole folder is enough, unless one of the policy's roots (``named``) lies in it.
+    The remedy is to deny the whole folder, unless one of the policy's roots (``named``) lies in it
+    or nothing in it is denied.
     """
     inside = [path for path in denied if within(path, folder)]
     if not inside:

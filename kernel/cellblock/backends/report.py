@@ -456,8 +456,8 @@ def resolve(
 ) -> Resolved:
     """Choose the backend for ``policy`` here, and return what it enforces.
 
-    Without a guest's ``report`` that of the backend's probe counts. Without a ``proof`` nothing is
-    verified. Raises BackendError as ``choose`` does.
+    Without a guest's ``report``, the report of the backend's own probe is used. Without a
+    ``proof``, nothing is verified. Raises BackendError as ``choose`` does.
     """
     chosen = choose(policy)
     settled = settle(chosen.declare(policy), report or chosen.support.report, proof)

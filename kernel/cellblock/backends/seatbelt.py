@@ -315,7 +315,7 @@ def _inexpressible(paths: Iterable[str], error: ValueError) -> PolicyError:
 
 
 def quoted(path: str) -> str:
-    """Return an absolute path as a string of the language.
+    """Return an absolute path as a string of the profile language.
 
     Raises ValueError for a path that might not be read back as it is: with control characters,
     whose escapes are not documented, or not UTF-8. Also for a path that is not absolute or not

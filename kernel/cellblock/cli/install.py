@@ -199,9 +199,10 @@ def _no_cell_runs(refusal: PolicyError) -> str:
 
 
 def _examine(spec: str, *, every: bool, shows: bool) -> tuple[DoctorReport, PolicyError | None]:
-    """Return the report on one policy, and print it if ``shows``; prepare starts under it.
+    """Return the report on one policy, and prepare for kernels that start under that policy.
 
-    Return also the error why no cell would run in a kernel that starts here.
+    Print the report if ``shows``. Return also the error why no cell would run in a kernel that
+    starts here, or None.
     """
     loaded_policy = load_policy(spec)
     report = doctor_report(loaded_policy, run_probes)

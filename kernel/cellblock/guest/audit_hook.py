@@ -522,7 +522,8 @@ class Effects:
     def _has_open(self) -> bool:
         """Return whether a cell has a file, pipe, socket or folder open.
 
-        Using it raises no event, and a copy shares it, including the offset in a file.
+        The cell can use an open file without raising an event, and a copy shares its state, such as
+        the offset. Installed files that are open only for reading don't count.
         """
         for fd, status in descriptors(256):
             if stat.S_ISREG(status.st_mode):

@@ -520,8 +520,8 @@ def pack(
 ) -> msgspec.Raw:
     """Encode the arguments of a call.
 
-    ``cap`` is the most bytes that they may take, and the name of the setting that says so. Raises
-    TypeError or ValueError, which names the wrong argument.
+    ``cap`` is the most bytes that the arguments may take, and the name of the setting with that
+    limit. Raises TypeError or ValueError, whose text names the wrong argument.
     """
     parameters = signature.parameters.values()
     names = [repr(p.name) for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]

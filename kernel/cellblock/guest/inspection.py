@@ -297,9 +297,9 @@ def _completer_of_names(shell: GuestShell, rules: Rules) -> Any:
 
 
 def _shell_of_names(shell: GuestShell, names: dict[str, Any]) -> SimpleNamespace:
-    """Return a stand-in for the shell that has the names of magics, aliases and variables only.
+    """Return a stand-in for the shell that has only the names of magics, aliases and variables.
 
-    To complete ``%config``, it also has the configurable objects that are of installed libraries.
+    To complete ``%config``, it also has those configurable objects whose class is a library's.
     """
     manager: Any = shell.magics_manager
     aliases: Any = shell.alias_manager

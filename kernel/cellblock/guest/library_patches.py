@@ -756,10 +756,10 @@ def _altair_still(module: Any) -> None:
 def _altair_picture(module: Any) -> Callable[..., Any] | None:
     """Return a function that draws a chart, or None if vl-convert is not installed.
 
-    The function returns None in a copy that took over. vl-convert draws in threads, which a copy
-    does not have, and would wait for them for ever. Descriptors that vl-convert opens for its
-    threads count as the guest's own: they are of no use to a copy, so they must not keep cells from
-    being run again.
+    vl-convert draws in threads. A fork lacks them, and vl-convert would wait for them for ever. So
+    the function returns None in a process that was forked after the first drawing. The descriptors
+    that vl-convert opens for its threads count as the guest's own: a copy can't use them, so they
+    must not keep cells from being run again.
     """
     if not find_spec("vl_convert"):
         return None

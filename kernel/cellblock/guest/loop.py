@@ -67,9 +67,9 @@ class GuestLoop(asyncio.SelectorEventLoop):
     _write_to_self: Callable[[], None]
 
     used = False
-    #: The last answer of an async tool to a cell without await, where the call returns the answer
-    #: itself. A cell may treat it like a coroutine: ``asyncio.run`` and ``create_task`` accept this
-    #: object and give it back.
+    #: The last answer that an async tool gave to a cell without a top-level await. There the call
+    #: returns the answer itself. The cell may still treat the answer like a coroutine:
+    #: ``asyncio.run`` and ``create_task`` accept this object, and give it back.
     settled: Any = object()
 
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
@@ -149,7 +149,8 @@ def _new_loop() -> GuestLoop:
 def make_loops_alike() -> None:
     """Give loops that cells make the class of the running loop, as under ipykernel.
 
-    nest_asyncio patches the class of the running loop, and so must reach every loop.
+    nest_asyncio patches only the class of the running loop. With one class for all loops, the patch
+    reaches each of them.
     """
     policy: Any = asyncio.DefaultEventLoopPolicy
     policy._loop_factory = GuestLoop  # noqa: SLF001 - what new_event_loop calls

@@ -27,8 +27,8 @@ MS_NODEV = 4
 MS_NOEXEC = 8
 MS_REMOUNT = 32
 MS_BIND = 4096
-#: Flags that a remount in a user namespace must keep: what statvfs(3) reports, and mount(2) takes.
-#: Source: mount_namespaces(7).
+#: Flags that a remount in a user namespace must keep, each as statvfs(3) reports it and as mount(2)
+#: takes it. Source: mount_namespaces(7).
 _KEPT = (
     (os.ST_NOSUID, MS_NOSUID),
     (os.ST_NODEV, MS_NODEV),

@@ -103,9 +103,9 @@ def _is_magic() -> bool:
 
 
 def _note_questions(tell: Tell) -> None:
-    """Replace functions that ask whether a file exists, so that missing files are sent.
+    """Replace functions that ask whether a file exists by ones that report missing files.
 
-    Sends only files that a cell's own code asks for, and one in each folder.
+    They report only files that a cell's own code asks for, and only the first in each folder.
     """
     folders_sent = set[str]()
     installed = roots()

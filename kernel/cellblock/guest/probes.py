@@ -150,11 +150,11 @@ def _netlink(_trial: Trial) -> None:
 
 
 def _listen(trial: Trial) -> None:
-    """Listen for connections. Counts as refused, too, in a network of the guest's own.
+    """Listen for connections. Also counts as refused if the guest has a network of its own.
 
-    There, nobody outside can connect. The network is the guest's own if a port at which the host
-    listens is free. It may also be refused before that is looked at, because cells may listen at
-    other ports only (``Plan.bound``).
+    Nobody outside can connect to such a network. The network is the guest's own if a port at which
+    the host listens is free in it. If cells may listen at listed ports only (``Plan.bound``), this
+    may be refused before the network is examined.
     """
     with _new_socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.listen()
@@ -702,8 +702,8 @@ BY_NAME: Final = {probe.name: probe for probe in PROBES}
 
 # --- a trial: a guest that is started like any other, tries its locks and runs no user's code -----
 
-#: Lowest number of the bait. From here on numbers are free, before and after a guest has closed the
-#: descriptors that it inherits.
+#: Lowest descriptor number for the bait, the socket that a guest must close. The numbers from here
+#: on are free, both before and after the guest has closed the descriptors that it inherits.
 _ABOVE: Final = 20
 #: Seconds in which a thread must have made its attempt.
 _THREAD_TIMEOUT: Final = 5.0

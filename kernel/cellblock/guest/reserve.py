@@ -15,11 +15,11 @@ _mmap: Final = mmap.mmap
 
 
 class Reserve:
-    """Memory set aside in a guest that is limited to ``limit`` bytes; None is no limit, no reserve.
+    """Memory set aside in a guest that is limited to ``limit`` bytes. None sets nothing aside.
 
     RLIMIT_DATA counts private writable mappings even if nothing is written to them. So the reserve
-    is some mappings that are never written to, and that cost no memory. Cells can't have this part
-    of the limit, until one has left nothing and a piece is given back for the next.
+    is some mappings that are never written to, and that cost no memory. Cells can't use this part
+    of the limit. When a cell has used up the rest, a piece is given back, so that the next can run.
     """
 
     _PIECES: Final = 4

@@ -155,10 +155,10 @@ class Subshells:
         self._changing = threading.Lock()
 
     def of_message(self, message: messages.ToGuest) -> Callable[[], None] | None:
-        """Return a function that delivers this message to its subshell.
+        """Return a function that delivers this message to its subshell, or changes the subshells.
 
         Return None if the message is for the main thread. Called by whichever thread reads the
-        channel, which calls the function when it holds no lock.
+        channel. That thread calls the returned function when it holds no lock.
         """
         if isinstance(message, messages.Subshells):
             return partial(self._change, message.numbers)
@@ -336,7 +336,7 @@ class Server:
     def _handle(self, message: messages.ToGuest) -> None:
         """Answer one message in the main thread.
 
-        Ignores the rest: an ``Input`` here answers a question whose cell was interrupted.
+        Ignores all other messages. An ``Input`` here answers a question whose cell was interrupted.
         """
         # A message of a subshell comes here if the subshell has no thread.
         current_subshell.set(getattr(message, "subshell", 0))
@@ -463,9 +463,9 @@ class Server:
             if self._channel.is_parents:
                 self.out.flush()
                 os._exit(1)  # a process that the cell forked, and that left the cell by an error
-        # No cell runs now. When the host has read ``Done`` it may send the next cell. If tasks and
-        # threads of this cell printed without a number until that begins, the host would take their
-        # text for the next cell's. So their text gets a number from here on, before ``Done``.
+        # No cell runs now. The host may send the next cell as soon as it has read ``Done``, and
+        # tasks and threads of this cell may print before that cell begins. The host would take text
+        # without a number for the next cell's. So their text gets a number even before ``Done``.
         self.out.begin(0)
         self.out.end(done)
         self.out.cell_ended()

@@ -205,10 +205,10 @@ class PutAside(NamedTuple):
 
 
 def put_aside(files: tuple[OpenFile, ...], but: Collection[int] = ()) -> list[PutAside]:
-    """Replace open files, folders and pipes by O_PATH descriptors; return what opens them again.
+    """Replace open files, folders and pipes by O_PATH descriptors, until ``open_again``.
 
-    Descriptors in ``but`` stay as they are. ``files`` has the offsets of files, recorded before the
-    fork.
+    Return what ``open_again`` needs. Descriptors in ``but`` stay as they are. ``files`` has the
+    offsets of files, recorded before the fork.
     """
     aside = list[PutAside]()
     offsets = {entry.fd: entry.offset for entry in files}
@@ -425,9 +425,9 @@ _MOST_NAMES, _LONGEST_NAME = 20, 100
 
 
 class Snapshots:
-    """Makes copies of this guest. In a copy, it waits and then takes over.
+    """Makes copies of this guest. In a copy, waits for the host's message and then takes over.
 
-    ``zygote`` is the pid of the zygote, with which copies end. ``openmp`` says that libraries may
+    ``zygote`` is the zygote's pid; copies end with the zygote. ``openmp`` says that libraries may
     have threads of OpenMP, ``connects`` that they may have connections, ``serves`` that they may
     have servers in a network of the session's own.
     """
@@ -577,10 +577,10 @@ class Snapshots:
         return self._channel.recv()
 
     def _fork_again(self, request: messages.Snapshot) -> messages.ToGuest:
-        """Fork this waiting copy once more. Both processes return the next message of the host.
+        """Fork this waiting copy once more. Both processes return the host's next message.
 
-        This one sends ``SnapshotReady`` only after it has closed the new copy's descriptors,
-        because the host then stops it again.
+        This copy closes its descriptors of the new one before it sends ``SnapshotReady``, because
+        the host stops this copy as soon as it has that message.
         """
         fds = self._channel.take_descriptors()
         self._catch_up()

@@ -89,11 +89,11 @@ def _joined(links: list[TracebackType]) -> TracebackType | None:
 def folded(
     error: BaseException, tb: TracebackType | None
 ) -> Iterator[tuple[TracebackType | None, int]]:
-    """Leave the frames of libraries out of ``error`` and the errors it was raised from, meanwhile.
+    """Yield an error's traceback without the frames of libraries, and how many were left out.
 
-    ``tb`` is where the frames of ``error`` begin. Yields the traceback that is left of it, and the
-    number of frames that were left out. An earlier error without a frame of the user's own is left
-    out itself. All errors get their frames back at the end.
+    ``tb`` is the traceback of ``error``. Within the ``with`` block, the errors that ``error`` was
+    raised from lack these frames as well, and those with no frame of the user's own are unlinked.
+    Their frames are counted, too. After the block, all errors are as before.
     """
     errors = list(_shown_errors(error))
     before = [

@@ -231,10 +231,11 @@ class AcceptedPolicies:
 
 # --- what a guest, and front ends that do not read, can make a host hold ----------------------
 
-#: Bytes that a host takes at most beyond what it has when its first cell runs: the dearest frame
-#: with what is made of it (220 MiB, measured), what waits for a guest that does not read (48 MiB,
-#: ``guests.process``) and for front ends (16 MiB and a message, ``jupyter.channels``), what is
-#: gathered of a cell (24 MiB, ``cell.output_log``) and held until it ends (4 MiB, ``cell.quota``).
+#: Bytes that a host takes at most beyond what it has when its first cell runs. The sum of: the
+#: costliest message of a guest with all that is made of it (220 MiB, measured); what waits for a
+#: guest that does not read (48 MiB, ``guests.process``) and for front ends (16 MiB and a message,
+#: ``jupyter.channels``); a cell's output that is collected (24 MiB, ``cell.output_log``) or held
+#: until the cell ends (4 MiB, ``cell.quota``).
 HOST_MEMORY = 320 * 2**20
 
 

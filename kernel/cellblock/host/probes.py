@@ -158,10 +158,10 @@ class Prover:
 
 # --- proofs, kept for kernels' starts ---------------------------------------------------------
 #
-# A proof counts for what it was made on: the OS kernel, Landlock's ABI, the backend and what it
-# wraps with, cellblock, the interpreter, the user and the policy. For anything else there is
-# none, and a file that is damaged, too large or somebody else's is no file: what would be
-# verified is asserted then.
+# A proof is valid only for what it was made with: the OS kernel, Landlock's ABI, the backend and
+# the programs it wraps with, cellblock, the interpreter, the user and the policy. Without a valid
+# proof, a capability is asserted that would be verified otherwise. A file of proofs that is
+# damaged, too large or owned by somebody else is treated as empty.
 
 NAME: Final = "proofs.json"
 #: Proofs that are kept, newest last, and bytes of a file that is read: one proof has some 4,000.
@@ -291,7 +291,8 @@ _MODE, _WHEN = 0o600, 1_000_000_000
 class Surroundings:
     """Folders, listeners and a process, all of them made for one trial. Raises OSError.
 
-    ``outside`` is a folder of no root's; ``inside`` is to be a read root, with ``denied`` in it.
+    ``outside`` lies in no root. The policy of the trial must have ``inside`` as a read root, and
+    must deny ``denied``, which lies in it.
     """
 
     def __init__(self, write_roots: Iterable[str]) -> None:

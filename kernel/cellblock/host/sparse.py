@@ -68,9 +68,10 @@ def end_file(target: int) -> None:
 
 
 def _next_data(source: int, offset: int) -> tuple[int, int] | None:
-    """Return where the next data begin and end, None at the end of the file.
+    """Return where the next data begin and end, or None at the end of the file.
 
-    After the last data both are the end of the file.
+    If only a hole follows, both are the end of the file. If the file system can't tell holes from
+    data, the next ``PART`` bytes count as data, even beyond the end of the file.
     """
     try:
         begin = os.lseek(source, offset, os.SEEK_DATA)

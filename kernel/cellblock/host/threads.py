@@ -32,9 +32,10 @@ def begin(
     *,
     seconds: float | None = None,
 ) -> Work[T]:
-    """Have ``work`` done; ``done`` gets its outcome in the loop.
+    """Run ``work`` in a thread of its own; call ``done`` with its outcome in the event loop.
 
-    After ``seconds`` that is a TimeoutError, and an OSError if there can be no more threads.
+    The outcome is a TimeoutError if ``work`` takes longer than ``seconds``, and an OSError if no
+    thread can be started.
     """
     work_begun = Work(reactor, done, seconds)
     work_begun.start(work)

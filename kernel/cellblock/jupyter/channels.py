@@ -313,8 +313,8 @@ class CaptureEchoes:
         #: Sends the reply that waits.
         self._answer: Callable[[], None] | None = None
         self._timer: ZmqTimer | None = None
-        #: The front end that sends no such messages, as found by waiting in vain, or because it is
-        #: an interactive one.
+        #: The front end that sends no messages about captured output: a reply has waited for them
+        #: in vain, or the front end is interactive.
         self._silent: list[bytes] | None = None
 
     def begin(self, request: Message) -> None:

@@ -60,7 +60,7 @@ def working_folder() -> str:
 
 
 def words_of(wrap: Wrapping | None) -> tuple[str, ...] | None:
-    """Return the words before a zygote's command in this wrapping; none if it is not wrapped.
+    """Return the words that a wrapping puts before a zygote's command; () without a wrapping.
 
     Return None if a later kernel can't repeat the words, such as a container's name.
     """

@@ -219,8 +219,8 @@ def _sort_traits(options: IPKernelOptions, name: str, section: dict[str, Any]) -
         if name in _KERNEL and trait == "stop_on_error_timeout":
             options.abort_seconds = _seconds(option, value)
         elif name in _HISTORY and trait in {"enabled", "hist_file"}:
-            # Any other file of history means none: the guest writes no history, and the host
-            # writes only to its own file.
+            # ``hist_file`` turns the history off, because a file of the user's choice can't be
+            # written: the guest writes no history, and the host writes only to its own file.
             if trait == "hist_file" or str(value).lower() in {"false", "0"}:
                 options.keeps_history = False
         elif name == _SESSION and trait in _KEY:

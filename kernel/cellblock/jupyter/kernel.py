@@ -449,9 +449,9 @@ class Kernel(Front):
     def run_first(self, cells: Sequence[tuple[str, str]]) -> None:
         """Run cells before any that a front end sends.
 
-        ``cells`` has for each the option that asks for it, and its source. They are decided about
-        like all cells. Their output is not shown, as under ipykernel. If one fails, that is said on
-        stderr and above the first cell's output.
+        Each of ``cells`` is the option that asks for the cell, and the cell's source. The policy
+        applies to these cells as to all others. Their output is not shown, as under ipykernel. If
+        one fails, stderr and a notice above the first output of a front end's cell say so.
         """
         for option, source in cells:
             number = uuid.uuid4().hex

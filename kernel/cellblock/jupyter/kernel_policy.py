@@ -87,7 +87,7 @@ def resolve_launched(
 def _start_tools(config: SessionConfig, early: EarlyZygote) -> None:
     """Start the worker of the operator's tools, which imports them while the kernel starts.
 
-    Not if the user must consent to the start first.
+    Starts nothing if the user must first consent to the kernel's start.
     """
     if config.policy.tools and config.condition is None:
         try:

@@ -85,8 +85,8 @@ _BEHIND_SECONDS: Final = 1.0
 _MOST_CELLS: Final = 50
 #: Records of the audit log that are told.
 _MOST_RECORDS: Final = 50
-#: Calls that are told at once, on all comms together. A server drops messages beyond a thousand a
-#: second, and those could be cells' outputs.
+#: Messages about calls in one batch of events, on all comms together, before further calls must
+#: wait. A server drops messages beyond a thousand a second, and those could be cells' outputs.
 MOST_CALLS: Final = 10
 #: Characters of a cell that is checked while it is typed.
 MOST_CHECKED: Final = 20_000
@@ -497,9 +497,9 @@ class Lab:
     def _run(
         self, comm: LabComm, cell_request: CellRequest, message: Message, done: Callable[[], None]
     ) -> bool:
-        """Run a request as the cell that says the same; return whether ``done`` is called later.
+        """Run the cell that says what a request asks for; return whether ``done`` is called later.
 
-        The policy decides about it as about that cell, and it gets on the audit log.
+        The policy decides about that cell as about any other, and the cell is in the audit log.
         """
         kernel = self._kernel
         if kernel.session is None:

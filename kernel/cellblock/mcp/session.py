@@ -70,8 +70,8 @@ MAX_PROGRESS: Final = 1_000
 _MAX_WHERE: Final = 400
 #: In an explanation of everything: the least characters for why a cell was refused.
 MIN_REFUSAL: Final = 1_000
-#: Pictures in full size that can be read as resources, and the characters of all of them. A reply
-#: has smaller versions.
+#: Pictures in full size that can be read as resources, and the most bytes of all of them in base64.
+#: A reply has smaller versions.
 MAX_PLOTS: Final = 32
 MAX_PLOT_BYTES: Final = 32 << 20
 #: Bytes of a file that is read as a resource.

@@ -65,8 +65,8 @@ def _merge(table: MutableMapping[str, Any], additions: Mapping[str, Any], name: 
 def add_lines(file: str, lines: str, *, extends: str, project: Path) -> tuple[Policy, Policy]:
     """Add ``lines`` to a policy's file. A file that does not exist is made, with this ``extends``.
 
-    Return the policies before and after; before a new file it was the preset that it extends. The
-    file changes only if the result is a valid policy. Raises PolicyError.
+    Return the policies before and after. For a new file, the policy before is the preset that it
+    extends. The file changes only if the result is a valid policy. Raises PolicyError.
     """
     path = Path(os.path.expanduser(file)).resolve()
     if file in KNOWN:

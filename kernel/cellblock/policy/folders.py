@@ -70,8 +70,9 @@ def package_folder() -> str:
 
 #: The name of a private folder. Other temporary folders of cellblock have a longer name.
 _SCRATCH = re.compile(r"cellblock-[a-z0-9_]{8}")
-#: The mode of a private folder that has been locked. Its sticky bit says that the lock decides
-#: whether a host lives. A folder without it, which a host may just be making, is left alone.
+#: The mode of a private folder that has been locked (flock(2)). The sticky bit says that a host has
+#: taken the lock: if nobody holds it now, that host has ended. A folder without the bit may be one
+#: that a host is just making.
 _LOCKED = stat.S_IRWXU | stat.S_ISVTX
 #: Seconds after which no host is still making a folder. If a folder has no sticky bit by then, and
 #: only the contents that ``make_scratch`` gives it, its host was killed.

@@ -55,9 +55,9 @@ KNOWN: Final = (*PRESETS, *TIERS)
 
 
 class Accepted(Protocol):
-    """The digests of values that pydantic has accepted before, and did not change.
+    """The digests of policies' values that pydantic has accepted before, without converting any.
 
-    A policy of such values can be made without importing pydantic.
+    A policy can be made of such values without importing pydantic.
     """
 
     def __contains__(self, digest: str, /) -> bool:

@@ -133,8 +133,8 @@ class Install(Table):
     def store(self) -> str:
         """Return the folder of the packages from this index and list, for this interpreter.
 
-        Guests may read the folder ``lib`` in it, and nothing else. It must exist before a guest is
-        confined, since no right can be added later; packages that are installed appear in it.
+        Guests may read only its subfolder ``lib``, in which installed packages appear. ``lib`` must
+        exist before a guest is confined, since no right can be added later.
         """
         interpreter = [sys.implementation.cache_tag, sysconfig.get_platform(), sys.abiflags]
         identity = json.dumps([self.index, sorted(self.allow), interpreter])

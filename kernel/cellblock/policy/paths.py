@@ -286,8 +286,8 @@ def resolve(entry: str, *, key: str, places: Places) -> str:
 def present(entry: str, path: str, *, key: str, places: Places, must_exist: bool) -> str | None:
     """Return the path that ``entry`` was resolved to, or None if it is optional and missing.
 
-    Raises PolicyError if the path must exist and does not, or if it must exist and can't be
-    granted: it is not a file or folder, can't be read, or a link in the project leads out of it.
+    If ``must_exist``, raises PolicyError for any other path that is missing or can't be granted: it
+    is not a file or folder, can't be read, or a link in the project leads out of the project.
     """
     if path.startswith(_SCRATCH) or is_pattern(path):
         return path

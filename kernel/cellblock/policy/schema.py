@@ -198,10 +198,10 @@ _AS_IMPORTED: Final = "Give a name as in an import statement."
 
 
 def check(policy: Policy, *, file: str, known_modules: Collection[str], here: bool) -> None:
-    """Raise PolicyError with all names in the policy that mean nothing.
+    """Raise PolicyError with all problems of the policy's values, such as unknown names.
 
-    ``here``: cells will run on this machine, so the modules in the policy must be installed, except
-    ``known_modules``, and so must the packages that the host needs for it.
+    With ``here``, cells will run on this machine. Then the modules that the policy names must be
+    installed, except ``known_modules``, and so must the packages that the host needs under it.
     """
     problems = chain(
         _module_problems(policy, known_modules) if here else (),

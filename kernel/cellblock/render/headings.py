@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Heading(StrEnum):
-    r"""The beginning of a part. A heading that ends with ``\n`` or ``…`` has its line to itself.
+    r"""The first words of a part. If they end with ``\n`` or ``…``, they have a line to themselves.
 
     ``{number}``, ``{rule}`` and ``{name}`` are filled in: ``Heading.VARIANT.format(number=2)``.
     """
@@ -159,11 +159,11 @@ def own_lines(data: Mapping[str, Any]) -> frozenset[str]:
 
 
 def beneath(text: str, hosts: Collection[str] = ()) -> str:
-    """Return a cell's text for the place beneath a heading, with lines marked that read like one.
+    """Return a cell's text to stand beneath a heading; mark its lines that read like a heading.
 
     ``text`` has no terminal sequences. Each character that ends a line for some reader becomes a
-    newline; characters that reorder text or draw nothing are spelled out. ``hosts`` are lines in it
-    that are the host's own.
+    newline; characters that reorder text or draw nothing are spelled out. ``hosts`` are lines of
+    the text that the host wrote, which are not marked.
     """
     return verbatim_lines(
         "\n".join(

@@ -260,8 +260,8 @@ def denial(
 
     A line for each group of findings has place, subject and reason. Then follow the remedies, and
     one block of lines for a policy file that would allow all of it. ``file`` is the policy's file
-    as it was named; ``is_operators``: the reader can't write to it. ``source_label`` names the
-    source with the findings, if it is not the cell itself.
+    as it was named. ``is_operators`` says that the reader can't write to that file.
+    ``source_label`` names the source with the findings, if it is not the cell itself.
     """
     groups = grouped(findings)
     title = f"cellblock did not run {source_label or 'this cell'}: {count(len(groups), 'finding')}"

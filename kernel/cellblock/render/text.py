@@ -114,9 +114,10 @@ def reorders(text: str) -> bool:
 
 
 def exactly(line: str) -> list[str]:
-    """Return a line that repeats ``line`` in the order of its text, if a terminal may reorder it.
+    """Return one note that repeats ``line`` in the order of its text; none for most lines.
 
-    For a user who decides by the line and can read right-to-left letters. Empty for other lines.
+    A line gets the note if a terminal may reorder it. The note is for a user who decides by the
+    line. The line itself keeps its right-to-left letters, for those who can read them.
     """
     return [f"runs from right to left; exactly: {exact(line)}"] if reorders(line) else []
 
@@ -264,9 +265,9 @@ def _hunk(old: Sequence[str], new: Sequence[str], blocks: Sequence[_Block]) -> I
 
 
 def _span(start: int, end: int) -> str:
-    """Return a range of lines as in a diff's header: start from 1, and length.
+    """Return a range of lines as in a diff's header: first line from 1, and number of lines.
 
-    The start of an empty range is the line before it.
+    A number of 1 is left out. An empty range begins at the line before it.
     """
     length = end - start
     return f"{start + 1}" if length == 1 else f"{start + bool(length)},{length}"

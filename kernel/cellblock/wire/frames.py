@@ -43,11 +43,13 @@ _ARRAY, _MAP = 1, 2
 
 
 def _heads() -> tuple[bytes, bytes, bytes, bytes]:
-    """Return four tables by a value's first byte: size, width of a length, array or map, cost.
+    """Return four tables, each indexed by the first byte of a msgpack value.
 
-    The size is that of the value's head, or of the whole value if it is fixed. A value with a
-    length has it in so many bytes after the first one. The length counts bytes, or the items of an
-    array or map.
+    - The size of the head, or of the whole value if its size is fixed.
+    - The width of the length field that follows the first byte; 0 if there is none. The length
+      counts bytes, or the items of an array or map.
+    - The kind: ``_ARRAY``, ``_MAP``, or 0 for anything else.
+    - The cost: as how many values it counts towards ``MAX_VALUES``.
     """
     size = bytearray([1] * 256)
     width = bytearray(256)
@@ -137,10 +139,10 @@ def _walk(payload: bytes | bytearray, position: int) -> None:
 
 
 def _run(payload: bytes | bytearray, start: int, most: int) -> tuple[int, int, int]:
-    """Return how many items from ``start`` on begin alike, such as floats, at most ``most``.
+    """Count the items from ``start`` on that have the same first byte, such as floats.
 
-    Also return the size and cost of each. Only items of a fixed size are compared, in runs: one
-    slice has the first bytes of many.
+    Return their number, at most ``most``, and the size and cost of each. Only items of a fixed size
+    are counted, because one slice with a step then has the first bytes of many items.
     """
     first = payload[start : start + 1]
     if not first or _WIDTH[first[0]] or _KIND[first[0]]:

@@ -213,8 +213,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     neighbours: tuple[Neighbour, ...] = ()
     #: Whether the host connects to servers of cells in that network, and so needs a way into it.
     serves: bool = False
-    #: The ports at which cells may listen by TCP, if the network is there only for ``serves``. None
-    #: is any port.
+    #: The TCP ports to which cells may bind; None for any port. Set only if the session has its own
+    #: network for nothing but ``serves``.
     bound: tuple[int, ...] | None = None
     #: Bytes of a /dev/shm that is mounted with the layers, or with a session's mounts; 0 for none.
     shared_memory: int = 0
@@ -574,8 +574,8 @@ class KeepOnly(Message, frozen=True, kw_only=True):
 class BeginSession(Message, frozen=True, kw_only=True):
     """Allow a snapshot of a guest to begin a session (setsid(2)), whose user is ``user``.
 
-    Whatever a cell starts is in its guest's session or in one begun from there. So its user is
-    known even if its parent has ended.
+    Every process that a cell starts is in its guest's session, or in one that such a process began.
+    So the process's user is known even if its parent has ended.
     """
 
     id: Id
@@ -659,7 +659,7 @@ class Reaped(Message, frozen=True, kw_only=True):
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """Processor time that the zygote took to answer a user's calls, since it last reported it.
+    """Processor time that the zygote took to decide about system calls since its last report.
 
     It counts for the guest, because the work was done for the guest. ``id`` is the guest; ``user``
     is the guest itself or the fork that made the calls (``BeginSession``).
@@ -925,8 +925,8 @@ class Preloaded(Message, frozen=True, kw_only=True):
 class Began(Message, frozen=True, kw_only=True, omit_defaults=True):
     """The guest has begun a request.
 
-    ``interrupted``: an interrupt may have come since the request before. An interrupt that was sent
-    and is not reported here is still to come, and will hit this request.
+    ``interrupted``: an interrupt may have arrived since the request before. An interrupt that was
+    sent but is not reported here has yet to arrive, and will hit this request.
     """
 
     id: Id
@@ -988,10 +988,11 @@ class FailedCall(Struct, frozen=True):
     """A call of a cell that was refused, as the guest says. Advice only, for the words of a card.
 
     ``target`` is the path, without links, or ``host:port``; it may be missing. For a ``process`` it
-    is the program, or the folder in which the program should start. An ``import`` is that of a
-    module in the folder that cells run in, where imports don't look. ``writes``: the file should be
-    written, made or removed. ``in_folder``: the target is the folder in which it should be made.
-    ``other`` is the second path of a move between two mounts.
+    is the program, or the folder in which the program should start. For an ``import`` it is a
+    module in the folder that cells run in, where imports don't look.
+
+    ``writes``: the file should be written, made or removed. ``in_folder``: ``target`` is the folder
+    in which the file should be made. ``other`` is the second path of a move between two mounts.
     ``size`` is how many bytes of ``memory`` were wanted, as far as known.
     """
 

@@ -84,7 +84,7 @@ def not_data(kind: type) -> TypeError:
 
 
 def plain(value: Any, convert: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
-    """Return ``value`` as data of the types that cross.
+    """Return ``value`` as data of the types that may be sent (see the module's docstring).
 
     ``convert`` is called for values of unknown types, and may return data or an extension, which is
     kept as it is (a table, see ``wire.arrays``). ``depth`` is how deep ``value`` is nested. Raises
@@ -111,8 +111,8 @@ def plain(value: Any, convert: Callable[[Any], Any] | None = None, depth: int = 
 def _is_missing(value: Any) -> bool:
     """Return whether a value is one of pandas' values for missing data.
 
-    ``NaT`` needs this: by its class it is a datetime, of which ``isoformat`` makes the first day of
-    the year 1.
+    ``NaT`` must not be converted like a date: its class derives from ``datetime``, and
+    ``datetime.isoformat`` makes the first day of the year 1 of it.
     """
     pandas = sys.modules.get("pandas")
     return pandas is not None and any(value is getattr(pandas, name, ()) for name in ("NaT", "NA"))

@@ -287,9 +287,10 @@ def request_ruleset() -> None:
 def ruleset(plan: Plan, layers: int, namespaces: Sequence[int] = ()) -> int:
     """Return the descriptor of a ruleset for ``plan``, for a guest that has ``layers`` of them.
 
-    Called in the zygote. It is under every ruleset that was there before its guests' own, so it can
-    try whether the OS kernel allows one more. A child makes the ruleset (``aside``), in a session's
-    ``namespaces`` if the guest sees other files than the zygote. Raises OSError, LockFailed.
+    Called in the zygote. The OS kernel limits how many rulesets a process may have. Those that were
+    there before the guests' own also restrict the zygote, so a child of the zygote can try whether
+    one more is allowed. Another child makes the ruleset (``aside``), in a session's ``namespaces``
+    if the guest sees other files than the zygote. Raises OSError, LockFailed.
     """
     machine = arch.current()
     if machine is None or not _can_wait_killable(machine):

@@ -115,8 +115,9 @@ def _make_empty(folder: str) -> tuple[int, int]:
 
 
 def enter_namespaces() -> None:
-    """Enter a new mount namespace, and if that takes one a user namespace of this user alone.
+    """Enter a new mount namespace.
 
+    If this process may not do that, enter a new user namespace as well, which has this user only.
     The process must have one thread and no locks. Raises OSError.
     """
     try:

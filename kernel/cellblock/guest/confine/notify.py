@@ -404,10 +404,10 @@ class Starts:
 
     - has ended,
     - makes another call that the gate stops,
-    - or waits for something, as Linux does nowhere on the way to a new task;
+    - or waits for something, which a task in Linux never does while it makes another one.
 
-    the start of a thread also when its process has all the threads that it was allowed to start.
-    A task has at most one pending start.
+    The start of a thread is also over when its process has all the threads that it was allowed to
+    start. A task has at most one pending start.
     """
 
     def __init__(self) -> None:
@@ -474,9 +474,9 @@ class Gate:
         self._on_device_use = on_device_use
         #: Guests that use a device. They may not fork a copy, which would lack the device's state.
         self._device_users = set[int]()
-        #: By process: those that were allowed to execute a program, which the guest and its
-        #: snapshots never are. The value is the process's image at that moment, or None if it may
-        #: share its memory with another process since.
+        #: The processes that were allowed to execute a program, by pid. The guest and its snapshots
+        #: are never among them. The value is the process's image when it was allowed, or None if it
+        #: had several threads then, or may share its memory with another process since.
         self._programs: dict[int, _Image | None] = {}
         #: The groups of programs, each with its session, and the time until which they count.
         self._groups: tuple[dict[int, int], float] = {}, 0.0
@@ -535,7 +535,7 @@ class Gate:
             self._due_forks.clear()
 
     def _withdraw_rulesets(self, pid: int | None) -> None:
-        """Close the rulesets that are due on ``pid``, and any whose process must be alone.
+        """Close the rulesets that wait for ``pid``, and any whose process must be ``alone``.
 
         If ``pid`` is None, close all of them.
         """
@@ -740,10 +740,10 @@ class Gate:
         """Return whether process ``process_id`` may name ``target`` in a call.
 
         ``target`` is a process, or for ``kill`` a group if it is negative or 0. A process may name
+        itself, and if the policy allows programs also
 
-        - itself;
-        - what it has started, and any program in a session of its user, so that one cell can end
-          what another has started, which may be an orphan by now;
+        - what it has started, except snapshots, and any program in a session of its user, so that
+          one cell can end what another has started, which may be an orphan by now;
         - a group in a session of its user, unless the guest or a snapshot is in that group.
 
         It may name nothing of another user, whoever started it. That holds for all calls, because a
@@ -833,8 +833,8 @@ class Gate:
     def _is_due(self, request: Request, process_id: int) -> bool:
         """Return whether this fork makes the snapshot that is due; if so, use up the permission.
 
-        Only main threads make snapshots. A request of another thread is a cell's, and so is a
-        request of the guest while the permission is for one of its snapshots.
+        Only main threads make snapshots. A request of another thread comes from a cell, and so does
+        a request of the guest if the permission is for a snapshot that is to fork once more.
         """
         flags = request.args[0] if request.call == "clone" else 0
         expected_pids = [pid for pid in self._due_forks if pid in {process_id, None}]
@@ -849,8 +849,8 @@ class Gate:
     def _count(self, threads: int) -> int:
         """Count the guest's tasks, including starts that were allowed and may not show yet.
 
-        ``threads`` is how many threads the process that asks has. If programs may not be started,
-        there are no others.
+        ``threads`` is how many threads the calling process has. If programs may not be started, the
+        guest has no other tasks. Snapshots don't count, except for threads that they started.
         """
         if self.plan.subprocess:
             # The guest and what it started. Orphans are our children, since the zygote is a
@@ -1073,8 +1073,8 @@ WATCHES: Final = _most_watches() // 4
 #: Ports that may be taken at once: a quarter of the ephemeral ports that Linux has by default
 #: (ip(7), ip_local_port_range).
 PORTS: Final = 28_232 // 4
-#: Seconds in which an allowance grows from nothing to all. Leaves room for honest servers, and
-#: takes hours until other programs run short.
+#: Seconds in which an empty allowance grows to its full size. That is enough for honest servers,
+#: and a session needs hours to use up what other programs need.
 REGROWN: Final = 2_500
 
 

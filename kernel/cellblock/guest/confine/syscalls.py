@@ -302,8 +302,9 @@ GROUPING: Final = ("setpgid",)
 #: Calls that set a mode, and the number of the argument that is the mode.
 CHANGING_MODES: Final = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
 
-#: Allowed if everything that cells don't write is mounted read-only (``layer.seal``), as long as a
-#: guest may write all the rest (``notify``). The calls that set a mode have a gate for its bits.
+#: Only mounts bound what these calls and ``CHANGING_MODES`` reach. So they are allowed if all that
+#: cells may not write is mounted read-only (``layer.seal``). The zygote's gate (``notify``) refuses
+#: them to a guest that may not write all the rest. A mode's bits are checked, too.
 ATTRIBUTES: Final = (
     "chown",
     "fchown",
@@ -453,8 +454,8 @@ Alternative = tuple[Condition, ...]
 class Gate(msgspec.Struct, frozen=True):
     """The arguments with which a call is allowed. With others it fails with ``errno``.
 
-    If a ``void`` alternative holds, the call succeeds without being made. ``otherwise`` are
-    alternatives with an errno of their own, by which programs learn to do without.
+    If a ``void`` alternative holds, the call succeeds without being made. Each alternative in
+    ``otherwise`` has an errno of its own, after which programs do without the call.
     """
 
     name: str
@@ -732,10 +733,10 @@ def _files(grants: Grants) -> Iterator[Gate]:
 
 
 def _opens_honestly(arg: int) -> tuple[Alternative, ...]:
-    """Allow truncation only of files that are opened for writing, and making no set-user-id files.
+    """Allow opening a file, but truncation only with write access, and no set-user-id mode.
 
     ``arg`` is the number of the argument with the flags; the mode is the next one. C libraries pass
-    0 for the mode if they make no file.
+    0 for the mode if they make no file. Set-group-id modes are refused as well.
     """
     write_only = 1
     read_write = 2

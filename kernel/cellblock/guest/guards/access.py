@@ -162,7 +162,8 @@ def _check_change(obj: Any, name: str) -> str:
 def library_getattr(obj: Any, name: str, default: Any = _NONE, /) -> Any:
     """Do as ``getattr`` does, for library modules that take names from users.
 
-    Unlike cells, these modules may also read dunders that are neither settled nor refused.
+    These modules may read any attribute that isn't refused, so also dunders that cells may not
+    read. Whether they may read a name in ``SETTLED`` depends on the object, as for cells.
     """
     exact = text_of(name)
     if exact in SETTLED or why_refused(exact):

@@ -156,7 +156,7 @@ def _setattr_of_wraps(obj: Any, name: str, value: Any) -> None:
 
 
 def _harden_dictionaries() -> None:
-    """Check objects whose dictionary logging and cached_property pass on.
+    """Check the dictionaries of objects that logging and cached_property use.
 
     A logging style passes a record's dictionary to a template, which may be a cell's.
     """
@@ -315,10 +315,11 @@ def _check_code(code: CodeType) -> None:
 
 
 def _harmless(space: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a namespace without real modules, and an empty one for a library module's.
+    """Return a namespace without real modules, or an empty one if it is a library module's.
 
-    A class itself says which module it is from, and ``typing`` evaluates its annotations in the
-    namespace of whatever module has that name.
+    ``typing`` evaluates a class's annotations in the namespace of the module that the class names
+    as its own, and a cell can give a class the name of any module. A mapping that is not exactly a
+    dict keeps its modules.
     """
     if isinstance(space, dict):
         held_builtins = dict.get(space, "__builtins__")

@@ -164,8 +164,8 @@ PAUSE: Final = 0.05
 class Log:
     """One session's log, and the records that wait while it can't be written.
 
-    ``max_bytes`` bounds the log. ``written`` counts the bytes of several logs by session, which are
-    then bounded together. With ``fsync`` a record is on disk before ``enter`` returns.
+    ``max_bytes`` bounds the log. ``written`` counts the bytes that each session has written. Logs
+    that share it are bounded together. With ``fsync`` a record is on disk before ``enter`` returns.
 
     `enter` raises nothing. `write` raises nothing but AuditError, and has then written nothing.
     """

@@ -125,8 +125,8 @@ class CellRun:
                 front.exports.begin()
             front.session.execute(self.request, self._done, self._decided)
             return
-        # There is no session. If the user was asked to allow one and did, it still does not begin
-        # when the audit log can't be written; then the card says so.
+        # There is no session. Even one that the user has allowed does not begin if the audit log
+        # can't be written; then the card says so.
         unwritten = front.audit.barred() if front.starting is not None else None
         views = front.views
         self._fail(*(views.unwritten(unwritten, runs=False) if unwritten else views.problem()))

@@ -38,8 +38,8 @@ class CommTraffic:
     """The comm messages of one session, under one policy.
 
     ``show`` cleans a bundle, ``card`` shows one of the host's own. ``host_comms`` has the ids of
-    the host's own comms, which no cell may use; ``linked``, which is kept across policies, those of
-    widgets that links have named.
+    the host's own comms, which no cell may use. ``linked`` has the ids of widgets that links have
+    named, and is kept when the policy changes.
     """
 
     def __init__(

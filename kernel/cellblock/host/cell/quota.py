@@ -315,9 +315,10 @@ class Quota:
         return text_shown
 
     def end_of_text(self, kind: Stream, clean: Callable[[str], str]) -> EndOfText:
-        """Return a stream's tail, cleaned and counted as shown, and begin a new one.
+        """Return the kept end of a stream's text, cleaned, and begin to keep a new one.
 
-        Called when the cell ends, and before one of the host's cards is shown.
+        The returned text counts as shown. Called when the cell ends, and before one of the host's
+        cards is shown.
         """
         meter = self._meters[kind]
         tail = self._texts.get(kind)

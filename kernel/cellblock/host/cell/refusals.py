@@ -437,7 +437,7 @@ def _policy_line(field: str, value: int) -> str:
 def _refusal_by_limit(policy: Policy, field: str, reason: str) -> Refusal | None:
     """Return the refusal by a limit, with the policy line that doubles it; None without a limit.
 
-    ``reason`` begins a sentence that goes on "than" and the limit's value.
+    ``reason`` is the beginning of a sentence, to which this adds "than" and the limit's value.
     """
     value = getattr(policy, field)
     if value is None:

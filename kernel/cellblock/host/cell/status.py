@@ -138,9 +138,10 @@ def _log(text: str) -> None:
 def _below_home(
     folder: str, since: float, names_shown: Collection[tuple[str, str]]
 ) -> tuple[str, ...]:
-    """Return names in the cells' home folder that are as new as ``since``, but for ``names_shown``.
+    """Return the names in the cells' home folder that were changed at ``since`` or later.
 
-    Hidden and temporary files are left out.
+    Leaves out hidden and temporary files, and those in ``names_shown``. Looks at the first
+    ``MAX_SAID`` entries only.
     """
     names = list[str]()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -719,8 +720,9 @@ class Views:
     def changes_table(self, question: Asked) -> Bundle:
         """Return what ``%changes`` shows.
 
-        The host waits for the listing, which cells can slow down. So all listings that one cell
-        asks for may take ``_MOST_LISTING`` seconds together.
+        Cells can slow down the listing, for which the host waits. So the host waits at most
+        ``_MOST_LISTING`` seconds for each, and begins no other once the listings of one cell have
+        taken more than that together.
         """
         if self._listing[0] is not question.quota:
             self._listing = question.quota, 0.0

@@ -122,8 +122,8 @@ class Transcript:
     def apply(self, output: Output, area: Transcript | None = None) -> None:
         """Apply an output. Comm messages change nothing.
 
-        ``area`` is the transcript of a widget that captures outputs. The output is then added
-        there, or clears that. Displays there can't be updated by their id.
+        ``area`` is the transcript of a widget that captures outputs: the output is added to
+        ``area``, or clears it. Displays in ``area`` can't be updated by their id.
         """
         area = self if area is None else area
         content = output.content

@@ -293,7 +293,8 @@ def _file_lines(changes: Iterable[Change]) -> Iterator[str]:
 def _folder_lines(changes: Iterable[Change]) -> Iterator[str]:
     """Yield lines with the names of files, folder by folder.
 
-    If there are too many, yield more than ``MOST_LINES``, but not all of them.
+    If the names need more than ``MOST_LINES`` lines, some names may be missing, but always more
+    than ``MOST_LINES`` lines are yielded: by that the caller sees that it can't show all.
     """
     names = defaultdict[str, list[str]](list)
     sizes = Counter[str]()
@@ -332,10 +333,10 @@ def _in_series(names: Iterable[str]) -> Iterator[str]:
 
 
 def _numbered(name: str) -> tuple[str, str, int, int]:
-    """Return the text before a name's last number, the text after it, its digits and its value.
+    """Split a name at its last number: the text before and after, the count of digits, the value.
 
-    Both are 0 if there is no number. Takes linear time, without a regular expression: a cell chose
-    the name.
+    Without a number, the first text is the whole name, and count and value are 0. Takes linear
+    time, without a regular expression, because a cell chose the name.
     """
     end = max(map(name.rfind, _DIGITS)) + 1
     head = name[:end].rstrip(_DIGITS)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
-    """Return the texts that approving these cells approves. Blank cells need no approval.
+    """Return the texts to approve, one or two for each cell. Blank cells need no approval.
 
-    ``sources`` are by the cells' numbers.
+    ``sources`` has the source of each cell by its number.
     """
     return tuple(
         Cell(number, sha256(form), form)
@@ -48,9 +48,9 @@ def cells_of(sources: Mapping[int, str]) -> tuple[Cell, ...]:
 def _forms(source: str) -> Iterable[str]:
     """Return a cell's text, and if its lines end in CR LF, also the text with LF.
 
-    Some front ends send the latter. A text with any other CR has one form only: with the CR LFs
-    replaced, such a CR would end a line in another place, which makes a program that nobody was
-    shown.
+    Some front ends send a cell's CR LFs as LFs. A text with any other CR has one form only: if its
+    CR LFs were replaced, such a CR would end a line in another place, and nobody was shown that
+    program.
     """
     with_lf = source.replace("\r\n", "\n")
     return (source,) if "\r" in with_lf else dict.fromkeys((source, with_lf))
@@ -181,7 +181,7 @@ _WORD: Final = re.compile(r"(?:\w|[^\x00-\x7f])+")
 
 
 def letters(source: str) -> Iterator[str]:
-    """Yield each word in ``source`` that is not ASCII, with its first such character.
+    """Yield each word in ``source`` that is not ASCII, and the name of its first such character.
 
     Words in comments and plain text are left out. A line that IPython does not read as Python, such
     as a magic's, counts as a whole, since it may carry code.

@@ -120,14 +120,15 @@ def write(path: Path, content: bytes) -> None:
         raise AdmissionError(message, file=str(path), remedy=remedy) from None
 
 
-# --- the key that signs manifests (HMAC, RFC 2104), and the serial numbers that they had last -----
+# --- the key that signs manifests (HMAC, RFC 2104), and the last serial number of each manifest ---
 #
-# The key is a secret of the user, like nbformat's ``notebook_secret``, but not that one: Jupyter
-# signs a notebook when all its cells were run, which does not mean that anybody approved it. The
-# file of serial numbers beside the key has the last number of each manifest that was written here,
-# by which an older manifest is recognised. The numbers are by the real path of a manifest's file:
-# two working copies of a repository have manifests of one scope that are written independently, and
-# neither makes the other old.
+# The key is a secret of the user. It is not nbformat's ``notebook_secret``: Jupyter signs a
+# notebook when all its cells were run, which does not mean that anybody approved it.
+#
+# The file of serial numbers beside the key has the last number of each manifest that was written
+# here, so that an older manifest is recognised. A manifest is identified by the real path of its
+# file, because two working copies of a repository have manifests of one scope that are written
+# independently: a new manifest in one copy does not make the other copy's manifest old.
 
 _KEY_BYTES: Final = 32
 _MOST_KEY_FILE: Final = 256

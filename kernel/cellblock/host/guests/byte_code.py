@@ -53,9 +53,9 @@ _OWN_FOLDER: Final = str(Path(__file__).parents[2])
 
 
 class ByteCode:
-    """Has byte code kept for the sessions of one kernel, by one process at a time.
+    """Keeps byte code for the sessions of one kernel, in one background process at a time.
 
-    A process begins a while after files were reported.
+    The process is started a while after guests have reported files.
     """
 
     def __init__(self, reactor: Reactor) -> None:

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 #: a pipe.
 CAPACITY: Final = 1 << 16
 _ENLARGED_CAPACITY: Final = 1 << 18
-#: Seconds that text waits for more text, too short for a reader to notice. A message that is shown,
-#: and the end of a cell, have it passed on at once.
+#: Seconds that text waits for more text, too short for a reader to notice. When a display comes or
+#: the cell ends, the text is passed on at once.
 LATENCY: Final = 0.01
-#: Seconds for text that ends inside a line. ``print`` writes the end of a line separately, which
-#: comes later on a busy machine, and a line in two messages would be two outputs in a notebook that
-#: nbclient has run.
+#: Seconds that text waits if it ends inside a line. ``print`` writes the newline separately, and on
+#: a busy machine the newline comes later. In two messages, the line would be two outputs in a
+#: notebook that nbclient has run.
 LINE_LATENCY: Final = 0.1
 #: Pieces of text between two marks that are passed on in one turn of the event loop, which takes
 #: some 10 ms. A pipe may hold 20,000, and other events wait meanwhile.

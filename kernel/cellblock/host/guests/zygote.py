@@ -157,8 +157,8 @@ class Zygote:
     has taken up each message (``messages.Obeyed``). A zygote that hangs is killed with all that it
     started, and its users hear that it is lost.
 
-    ``pid`` is the pid of its reaper. If it has a pid namespace of its own, ``pid`` is that of the
-    process which ends when the zygote ends, and whose end ends the zygote.
+    ``pid`` is the pid of the zygote's reaper. If the zygote has a pid namespace of its own, ``pid``
+    is the pid of a process outside that namespace: when it or the zygote ends, so does the other.
     """
 
     def __init__(self, reactor: Reactor, spawn: Spawn, prepare: messages.Prepare) -> None:
@@ -178,8 +178,8 @@ class Zygote:
         #: paths. They are closed before another zygote lays its layers, because two overlays at
         #: once would spoil the upper folder.
         self.seen_folders: dict[str, int] = {}
-        #: The guests' /dev/shm, by their session's scratch folder. If sessions have no mounts of
-        #: their own there is one for all, by "".
+        #: The guests' /dev/shm, by the scratch folder of their session. If sessions have no mounts
+        #: of their own, all share one, under the key "".
         self._shared_memory: dict[str, SharedMemory] = {}
         #: Descriptors of the sockets at which guests' connections to listed hosts arrive.
         self._neighbours = prepare.plan.neighbours
@@ -253,10 +253,10 @@ class Zygote:
         place: messages.SessionSetup | None = None,
         trial: messages.Trial | None = None,
     ) -> None:
-        """Have a guest forked. Its pid is known when the zygote reports ``Forked``.
+        """Ask the zygote to fork a guest. Its pid is known when the zygote reports ``Forked``.
 
-        Only the guest itself reads its ``place``, by default the one of all guests. So the place is
-        not part of the zygote's message, but waits on the guest's own channel.
+        ``place`` is the set-up of the guest's session, by default the one for all guests. It waits
+        on the guest's own channel, and the zygote never gets it, because only the guest reads it.
         """
         number = guest.lineage.number = next(self._numbers)
         self._forks[number] = guest
@@ -675,11 +675,11 @@ def exit_reason(status: int) -> str:
 
 
 class SharedZygote:
-    """A zygote that several supervisors share, and another one when it has ended.
+    """A zygote that several supervisors share. If it has ended, ``warm`` starts another one.
 
-    It is started with ``prepare``; what one supervisor has for itself goes with each fork.
-    ``of_one`` says that the supervisors are those of a session and its forks, which share a
-    network.
+    ``prepare`` has what the supervisors have in common; what is particular to one of them is sent
+    with each fork. ``of_one`` says that the supervisors are those of a session and its forks, which
+    share a network.
     """
 
     def __init__(

@@ -85,10 +85,10 @@ R = TypeVar("R", bound=TimedRequest)
 class Deadlines(Generic[R]):
     """Interrupts and kills one request at a time by the clock.
 
-    A cell's timeout stands still while the user is asked something. ``stop_holding`` has the guest
-    listened to even if front ends are behind. ``abandon`` is called with a query that takes too
-    long. Requests in subshells can't be interrupted: with ``interrupts=False`` they are killed at
-    once.
+    A cell's timeout stands still while the user is asked something. ``stop_holding`` makes the host
+    read what the guest sends even if front ends are behind. ``abandon`` is called with a query that
+    takes too long. Requests in subshells can't be interrupted: with ``interrupts=False`` they are
+    killed at once.
     """
 
     def __init__(

@@ -49,8 +49,8 @@ MEASURE_TIMEOUT: Final = 3.0
 #: seconds after which no other reading begins.
 READINGS: Final = 8
 READING_TIME: Final = 1.0
-#: Seconds between checks of what processes hold together, at least; and how many times as long as
-#: the last check took.
+#: The pause between two checks of what processes hold together is at least so many seconds, and at
+#: least so many times as long as the last check took.
 CHECK_PACE: Final = 1.0
 CHECK_PART: Final = 10
 
@@ -69,9 +69,9 @@ class _State(NamedTuple):
     def given_since(self, earlier: _State) -> int:
         """Return how many bytes the processes were given since an earlier state, at most.
 
-        Pages given to processes that have ended count if those were waited for, because they may
-        have shared their memory with the process that waited (vfork(2)). What they had at the
-        earlier state is known already.
+        Pages given to a process that has ended count if another process waited for it, because the
+        two may have shared memory (vfork(2)). Pages that it had been given before the earlier state
+        don't count.
         """
         pages = waited = 0
         for pid, process in self.processes.items():
@@ -230,9 +230,9 @@ class Family:
             together, earlier_state = self._known
             bound = max(0, together + current_state.given_since(earlier_state) - own.private)
         if shown_bytes <= bound:
-            # All together have no more than all that they show, so this is known for certain again.
-            # Pages given to programs count for the process that waited for them, so ``bound`` would
-            # grow for ever otherwise.
+            # Together they hold no more than the sum of what each shows, so the next bound begins
+            # from that sum. Otherwise it would grow for ever, because the pages of programs that
+            # have ended count for the process that waited for them.
             self._known = own.private + shown_bytes + stray_bytes, current_state
         return extra + tables + int(min(shown_bytes, bound)) + stray_bytes
 

@@ -316,8 +316,8 @@ class Monitor:
         elif self._mapped > MOST_MAPPED:
             self._on_excess("mapped", True)
         elif (family or busy) and self._hold_too_much_together():
-            # Only if this guest does something: the excess may be that of another fork, whose own
-            # monitor stops it sooner.
+            # An idle guest is not stopped for this: another fork may have caused the excess, and
+            # the monitor of that fork stops it sooner.
             self._on_excess("forks", True)
         elif (excess := self._look_at_scratch(copies).excess) is not None:
             self._on_excess(excess, True)

@@ -143,8 +143,8 @@ class ProcessStat(NamedTuple):
 
     parent: int
     session: int
-    #: Pages that the process was given, with or without reading a file for them: a page of a file
-    #: becomes a private one at the first write (MAP_PRIVATE).
+    #: Page faults, minor and major: how many pages the process was given. Faults that read a file
+    #: count too, since such a page becomes private at the first write (MAP_PRIVATE).
     faults: int
     #: Processor seconds of the process itself, and of all processes that it or these waited for.
     seconds: float
@@ -164,7 +164,8 @@ UNBORN: Final = ProcessStat(parent=0, session=0, faults=0, seconds=0.0, waited=0
 def process_stat(pid: int | None) -> ProcessStat | None:
     """Return the stat of a process; None if the process is gone.
 
-    This may wait for a process that executes a program: for those use a ``StatReader``.
+    This may block while the process executes a program (execve(2)). For a process that may do so,
+    use a ``StatReader``, which waits in a thread.
     """
     # The fields are numbered from the one after the name, which is the third in proc(5).
     fields = read_proc(f"{pid}/stat").rpartition(b") ")[2].split()

@@ -38,8 +38,8 @@ UNFOUND_PART = 8
 #: Entries that such a walk takes, and how many such walks there are in one look.
 AT_ONCE = 100_000
 WALKS_AT_ONCE = 4
-#: Looks until a walk at once is repeated that did not find the bytes: twice as many each time, and
-#: these at most.
+#: Most looks from one search for unfound bytes (walks at once) to the next. The number begins at 1
+#: in each cell, and doubles with each search.
 MOST_WAITED: Final = 64
 #: How many times as long as asking for removed files took nobody asks again.
 ASK_PART: Final = 20
@@ -84,21 +84,21 @@ class ForksFolder(NamedTuple):
 class Scratch:
     """The bytes on disk beneath ``folders`` and ``layers``, together, against ``limit``.
 
-    Each file in a layer counts as at least so much that ``MOST_ENTRIES`` of them are too many,
-    because the host lists them. The folders of ``forks``, which lie in ``folders``, count for their
-    own fork alone, whose monitor looks at them. That holds as long as such a folder is there by its
-    name: if a cell moves it away it counts here.
+    More than ``MOST_ENTRIES`` files in layers exceed the limit, however small they are, because
+    the host lists them. A folder in ``forks`` lies in one of ``folders``, but does not count here:
+    it counts for its own fork, whose monitor measures it. If a cell moves such a folder away, the
+    folder is no longer known by its name, and counts here.
 
     If a folder was too full before a cell, the cell is to blame only if it grows further;
     otherwise no cell could clear it up. A walk finds out how full the folder was. Bytes that the
     disk gained during that walk are not forgiven, because the cell may have written them.
 
-    A cell could move files behind the walk's back, or keep files that are in no folder any more. So
-    the free space of the file system is looked at, too. That proves nothing, because others write
-    there as well. But if more is gone than was found, the folder is walked at once, in another
-    order each time. What is still not found, ``removed`` may find. ``removed`` is also called while
-    the file system has many more files and folders than before, because removed folders take little
-    space, but long to free.
+    A cell could move files so that the walk misses them, or keep removed files open. So the used
+    space of the file system is compared with what the walk found. The difference alone proves
+    nothing, because other programs write there as well. But if it is large, the folders are walked
+    at once, each time in another order. For bytes that are still not found, ``removed`` is called,
+    which looks for removed files. It is also called while the file system has many more files and
+    folders than before, because removed folders take little space, but freeing them takes long.
     """
 
     def __init__(
@@ -518,8 +518,8 @@ _REMOVED_MAPPING: Final = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +(/.*) \(deleted\
 
 #: Bytes that are read at once.
 _READ_SIZE: Final = 1 << 16
-#: Bytes of lists of mappings, and number of descriptors, that are looked at at once, which takes a
-#: quarter of a second. A cell can have a hundred thousand times as much.
+#: How many bytes of lists of mappings, and how many descriptors, one search for removed files reads
+#: at most; that takes a quarter of a second. A cell can have a hundred thousand times as much.
 MOST_MAPPED: Final = 16 << 20
 MOST_OPENED: Final = 20_000
 #: How many parts of a removed file's path count as one removed folder. Most of the folders are
@@ -600,7 +600,7 @@ def _links(pid: int) -> list[str]:
 
 
 def _depth_of(link: str, beneath: Sequence[bytes]) -> int:
-    """Return how many parts the path behind a link in /proc has beneath one of these folders.
+    """Return how deep, in parts of its path, the target of a link in /proc is in these folders.
 
     Return 0 if it is beneath none of them, and ``ENDLESS`` if the path is too long for the OS
     kernel to tell. Raises OSError.

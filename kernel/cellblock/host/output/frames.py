@@ -335,9 +335,10 @@ class SharedLibraries:
         self._holders = dict[str, str]()
 
     def begin(self, cell: str, deleted: Collection[str] = ()) -> None:
-        """Begin a cell, by the front end's id for it; forget it, and cells that were deleted.
+        """Begin a cell, and forget which libraries its old output and ``deleted`` cells have.
 
-        The id is empty for outputs that must not rely on another output.
+        ``cell`` is the front end's id for the cell, or empty if its outputs must not rely on
+        another output.
         """
         self._cell = cell
         self.forget(cell, *deleted)

@@ -102,9 +102,9 @@ def _sanitisers() -> Mapping[str, Callable[[str], str]]:
 
 
 def _without_tags(text: str) -> str:
-    """Return a text without tags, which a viewer may write into its page.
+    """Return ``text`` unchanged. Raises ``RefusedError`` if it contains ``<``, as a tag does.
 
-    Raises ``RefusedError`` if there is a tag.
+    A viewer may write the text into its page as it is.
     """
     if "<" in text:
         raise RefusedError("has a tag")

@@ -351,9 +351,9 @@ _MISSED: Final = words("applet audio button canvas embed form frame link object 
 _QUIET: Final = words("noscript style title")
 #: Drawings in one output. Even a small one takes 20 µs.
 _MAX_DRAWINGS: Final = 1_000
-#: Of the box around an output with styles: what is drawn beyond the box, such as a child that is
-#: higher than its parent, is cut off or can be scrolled to. Front ends have such a box of their
-#: own, but pages made with nbconvert's template ``basic`` have none.
+#: The style of a box around outputs with styles. Whatever is drawn beyond the box, such as a child
+#: that is higher than its parent, is cut off or must be scrolled to. Front ends put a box of their
+#: own around outputs, but pages made with nbconvert's template ``basic`` have none.
 _CLIPPING_STYLE: Final = 'style="overflow: auto"'
 #: An element that can be seen, or text.
 _SHOWN: Final = re.compile(r"<(?:hr|img|input|meter|progress|svg)\b|(?:^|>)\s*+[^<\s]")
@@ -496,7 +496,8 @@ def name_embedded(text: str) -> OwnLines:
     """Return HTML with a line in place of each page, sound or film embedded by its address.
 
     Outputs load nothing, so these would be empty frames. The line has the address as a link. HTML
-    with a script stays as it is, since a match in it may be a part of the program.
+    with a script stays as it is, since a match in it may be a part of the program. So does HTML
+    with more than ``_MOST_EMBEDDED`` such elements.
     """
     lowered = text.lower()
     number = sum(map(lowered.count, ("<audio", "<embed", "<iframe", "<object", "<video")))
@@ -643,8 +644,8 @@ def regular(text: str) -> tuple[str, frozenset[str]]:
 
     A browser shows it like ``text``. Declarations, processing instructions and CDATA sections are
     dropped up to the first ``>``, since they are comments in HTML. A ``<`` that begins no tag
-    becomes ``&lt;``. A tag beyond the bounds is dropped. The names may lack some of elements that
-    have only text in them (``_LEAVES``).
+    becomes ``&lt;``. A tag beyond the bounds is dropped. The returned names may lack some of those
+    elements that contain only text (``_LEAVES``).
     """
     tags = _Tags()
     pieces = []

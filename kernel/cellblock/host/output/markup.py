@@ -140,9 +140,9 @@ PROPERTIES: Final = words(
     "text-align text-indent text-overflow text-shadow text-transform vertical-align",
     "text-decoration text-decoration-color text-decoration-line text-decoration-style",
 )
-#: The properties among these that draw nothing beyond the line that the letters are in. Heights of
-#: lines, and font, which sets them, are missing, and so are shadows, borders and paddings: these
-#: reach over the lines around.
+#: The properties above that draw nothing outside the line in which the letters are. Heights of
+#: lines are missing, and so is ``font``, which sets them. Shadows, borders and paddings are missing
+#: because they reach over the neighbouring lines.
 LETTERS: Final = words(
     "background-color color opacity visibility",
     "direction unicode-bidi",

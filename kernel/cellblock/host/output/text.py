@@ -136,7 +136,7 @@ def without_styles(text: str) -> str:
 
 
 def _last_state(line: str) -> str:
-    """Return the part of a line behind its last carriage return that is not empty.
+    """Return the last part of a line that is not empty. Carriage returns separate the parts.
 
     Colours alone count as empty. Blanks, and a sequence that erases the line, do not.
     """

@@ -351,11 +351,12 @@ class Staged:
         return f"./{path}" if path.startswith("-") else path
 
     def diff(self, change: Change, digest: str = "", *, most: int | None = _MOST_LINES) -> Diff:
-        """Return a text file's unified diff, or a line that says why there is none; never nothing.
+        """Return a text file's unified diff, or a line that says why there is none.
 
-        With a ``digest``, there is a diff only if the staged file has that SHA-256. At most
-        ``most`` lines are shown, and the start of long ones, with a note of how much is left out;
-        all of them for None. A cell chose the file's name, which can't break out of its line.
+        The diff is empty if the texts are equal, as for a new empty file. With a ``digest``, there
+        is a diff only if the staged file has that SHA-256. At most ``most`` lines are shown, and
+        only the start of long lines; notes say how much is left out. If ``most`` is None,
+        everything is shown. A cell chose the file's name, which can't break out of its line.
         """
         name = visible(self.label(change))
         if self._hides(change):
@@ -989,10 +990,11 @@ def of_layers(
     names: Sequence[str] = (),
     adopted: Staged | None = None,
 ) -> Staged:
-    """Return the layers of a session that starts, or that runs, as Staged.
+    """Return the layers of a session that starts, as Staged.
 
-    ``session`` is its name in the audit log, ``names`` are its kernel's. A session that has
-    ``adopted`` the layers of an earlier one counts as begun when that did.
+    ``session`` is the session's name in the audit log, ``names`` are the names of its kernel. A
+    session that has ``adopted`` the layers of an earlier session counts as begun when the earlier
+    session began.
     """
     each = tuple((layer.kept_in or layer.root, layer.folder, layer.hidden) for layer in layers)
     number = os.path.basename(os.path.dirname(layers[0].folder)) if layers else ""

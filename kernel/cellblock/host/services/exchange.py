@@ -176,9 +176,9 @@ class CellFolder:
     def open(self, place: Place, *, to_write: bool = False) -> int:
         """Return a descriptor of the folder that a place begins in.
 
-        Raises ExchangeError for a place where no files can be cells': the program can open the
-        user's files itself. ``to_write``: also for one where cells write to the user's own files,
-        since changes to those are only made by ``keep``.
+        Raises ExchangeError for a place where cells can have no files: the program can open the
+        user's files itself. With ``to_write``, also raises it for a place where cells write to the
+        user's own files: in the host, only ``keep`` changes those.
         """
         if not any(within(place.path, root) for root in (self._own if to_write else self._roots)):
             problem = (

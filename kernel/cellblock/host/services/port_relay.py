@@ -160,7 +160,8 @@ class Served:
 class Connection:
     """A browser's connection: ``near`` is the browser's socket, ``far`` the one to the server.
 
-    ``far`` is None while the connection is asking; ``flows`` is empty until it is joined.
+    ``far`` is None until the browser's request names its host. ``flows`` is empty until both are
+    joined.
     """
 
     served: Served

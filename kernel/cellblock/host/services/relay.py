@@ -169,9 +169,9 @@ class Relay:
         self._worker: Worker[FromRelay] | None = None
         self._failed_starts = self._came = 0
         self._users = [user or RelayUser()]
-        #: The sockets of the zygote that is served, as ``serve`` got them, and the host's own
-        #: descriptors of those whose hosts are listed.
+        #: The sockets of the zygote that is served, as ``serve`` got them.
         self._source: Mapping[Neighbour, int] | None = None
+        #: Duplicates of these sockets, only for the hosts that are listed now.
         self._listeners: dict[Neighbour, socket.socket] = {}
         if entries:
             self._entries = entries
@@ -356,8 +356,8 @@ class Found:
 class Names:
     """The look-ups of listed names, each in a thread, since getaddrinfo(3) blocks.
 
-    However often guests connect, a name has one look-up at a time, and one in ``CACHE_SECONDS``.
-    The server waits for a byte at the pipe ``woken``, then calls ``found``.
+    A name is looked up at most once in ``CACHE_SECONDS``, however often guests connect to it. The
+    server waits until the pipe ``woken`` has a byte, then calls ``found``.
     """
 
     def __init__(self, look_up: LookUp) -> None:
@@ -938,8 +938,9 @@ class Server:
             self._end(connection)
             return
         for out, back in ((up, down), (down, up)):
-            # At each socket: more to read for one direction, or room to write for the other. An
-            # urgent byte (EPOLLPRI, tcp(7)) ends the connection, as nothing behind it can be read.
+            # At each socket, wait for bytes to read in one direction, and for room to write in the
+            # other. An urgent byte (EPOLLPRI, tcp(7)) ends the connection, because nothing behind
+            # it can be read.
             events = select.EPOLLIN | select.EPOLLPRI if out.reads else 0
             events |= select.EPOLLOUT if back.held else 0
             # A guest may leave while nothing is read from it.

@@ -198,10 +198,10 @@ class Narrower:
         session: NarrowedSession,
         on_weighed: Callable[[Weighed], None],
     ) -> None:
-        """Find out whether a cell may narrow the policy so; call ``on_weighed`` in the event loop.
+        """Find out whether a cell may narrow the policy as it asks, then call ``on_weighed``.
 
-        This runs in a thread, because looking up the folders that the cell names waits for whoever
-        keeps them locked.
+        ``on_weighed`` is called in the event loop, but the policy is weighed in a thread: looking
+        up the folders that the cell names waits for whoever keeps them locked.
         """
         code = request.code
         rules = session.settings.rules

@@ -91,8 +91,8 @@ if TYPE_CHECKING:
 
 #: Seconds within which a second interrupt counts as the first key press, repeated.
 REPEAT: Final = 0.5
-#: Questions that a cell may put to the user while none is answered. More than one is honest: a
-#: question that is interrupted may be put again.
+#: Questions that a cell may put to the user while none is answered. An honest cell may put more
+#: than one: after a question was interrupted, the cell may put it again.
 MAX_QUESTIONS: Final = 1_000
 
 #: Shown once, before the first cell that can't see what the user changed.
@@ -193,10 +193,10 @@ class InFlight:
     def may_be_resent(self, lost: Why) -> bool:
         """Return whether the request may go to another guest, now that its guest was ``lost``.
 
-        A request that may itself be what ends guests is sent again once at most. A cell that had
+        A request that may itself have ended its guest is sent again at most once. A cell that had
         not begun is not to blame for a violation: its guest, and each copy of that guest, breaks
-        the protocol by itself. A query may be to blame, because guests take it up without
-        reporting ``Began``.
+        the protocol by itself. A query may be to blame, because guests begin it without reporting
+        ``Began``.
         """
         most_resends = MAX_LOSSES + 1 if self.runs_code and lost == "violation" else 1
         return not self.began and self.interrupted_at is None and self.resent < most_resends
@@ -635,10 +635,11 @@ class Requests:
             guest.signal(signal.SIGURG)
 
     def is_read(self) -> bool:
-        """Return whether the guest has read everything it was sent. Marks the requests as read.
+        """Return whether the guest has read everything that it was sent.
 
-        Unread bytes in the guest's socket show that a sent request was not read. Nothing may be
-        sent behind that request before this returns True, or those bytes would show nothing.
+        If so, marks the requests as read. The host sees that a request was not read by the unread
+        bytes in the guest's socket. So nothing may be sent after a request before this returns
+        True: the host could not tell which of the two messages is unread.
         """
         guest = self.supervisor.guest
         unread = [
@@ -728,8 +729,8 @@ class Requests:
         request.state = RequestState.running
         request.began_at = self._clock()
         self.used = True
-        # If the user interrupted the request before it began, interrupt it now. But an interrupt
-        # that was sent to make way for it may still be on its way; then that one hits the request.
+        # If the user interrupted the request before it began, interrupt it now. But do not if an
+        # interrupt that was sent to make way for it has yet to arrive: that will hit the request.
         if request.interrupted_at is not None and (message.interrupted or not request.made_way):
             self.supervisor.interrupt()
 
@@ -1251,8 +1252,8 @@ class Requests:
     def on_loss(self, stopped: Stopped) -> None:
         """End the requests that were lost with their guest. Send again those that had not begun.
 
-        ``stopped`` says why the guest was lost and what was restored. The request that it is
-        charged to ends with it as it is, all others as ended ``beside`` that one.
+        ``stopped`` says why the guest was lost and what was restored. The request that the loss is
+        put down to ends with ``stopped``, the others with a copy of it that has ``beside`` set.
         """
         if stopped.why == "fork":
             self._audit.lost(stopped)

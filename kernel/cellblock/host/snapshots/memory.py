@@ -43,7 +43,7 @@ _KIB: Final = 1024
 class Reading(Struct, frozen=True):
     """The memory of a guest at one moment.
 
-    ``size`` are the bytes of its own, ``faults`` the pages that it was given until then.
+    ``size`` is how many bytes it holds for itself, ``faults`` how many pages it was given by then.
     """
 
     size: int
@@ -55,8 +55,8 @@ class Reading(Struct, frozen=True):
 def read(pid: int | None, resident: int, given_pages: int) -> Reading:
     """Read the memory of a guest.
 
-    ``resident`` are the bytes of its own. ``given_pages`` is how many pages were given to the
-    earlier processes whose state it continues.
+    ``resident`` is the guest's private memory in bytes. ``given_pages`` is the number of pages that
+    were given to earlier processes, if the guest continues the state of some.
     """
     return Reading(
         resident, given_pages + page_faults(pid), huge_pages() if resident >= LARGE else None

@@ -231,10 +231,10 @@ class Chain(UserList[Snapshot]):
         return steps[:most]
 
     def is_spare(self, newest: Snapshot, most: int) -> bool:
-        """Return whether ``%undo``, which goes back ``most`` steps, can do without the oldest.
+        """Return whether ``%undo`` can go back ``most`` steps without the oldest snapshot.
 
-        It can if the snapshots after the oldest, up to ``newest``, have as many steps, with cells
-        that are run again.
+        The steps that count are those of the snapshots after the oldest, up to ``newest``. Steps
+        between two snapshots are reached by running cells again (``steps``).
         """
         newest_index = self.index(newest)
         if newest_index == 0:

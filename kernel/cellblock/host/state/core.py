@@ -167,8 +167,8 @@ class Promise(Struct, eq=False):
     before: Snapshot | None
 
 
-#: A procedure of several forks. It yields each snapshot that it waits for. It is sent that snapshot
-#: when it is kept, or None when it is lost, or when the guest is lost.
+#: A generator for a procedure of several forks. It yields the snapshot to wait for. The core sends
+#: the snapshot back when its copy stands, or None when the snapshot or the guest is lost.
 Procedure = Generator[Snapshot, Snapshot | None, Any]
 
 
@@ -664,8 +664,8 @@ class Core:
         """Drop copies that hold more memory than they may, or do more than wait.
 
         ``readings`` are by the number of each copy. A copy can run before it is stopped, or when
-        something has continued it. Then it gets pages of its own: new ones, or for pages that it
-        shared with its guest. The latter are counted as if the guest had written to them.
+        something has continued it. It may then get new pages, or write to pages that it shared with
+        its guest. Those count as if the guest had written to them.
         """
         memory_max = self.policy.memory_max_bytes
         own_bytes_max = None if memory_max is None else slack(memory_max)
@@ -762,9 +762,9 @@ class Core:
         self._drop(snapshot)
 
     def _bytes_of_checkpoints(self, checkpoints: Iterable[Snapshot]) -> int:
-        """Return how many bytes checkpoints hold for themselves, at most.
+        """Return how many bytes checkpoints hold and do not share with the guest, at most.
 
-        A checkpoint that the guest's state does not descend from may share nothing with the guest.
+        If the guest's state does not descend from a checkpoint, the two may share nothing.
         """
         guest_reading = self._world.reading(
             self.guest, self._world.resident(self.guest), self.given
@@ -870,9 +870,9 @@ class Core:
             self._remind(seconds, cause)
 
     def reminded(self, reminder: Reminder) -> None:
-        """Act on a reminder, if it still matters. Called by the driver, which then looks at copies.
+        """Act on a reminder, if it still matters.
 
-        ``Cause.look`` needs nothing here.
+        Called by the driver, which looks at the copies afterwards. So ``Cause.look`` has no case.
         """
         self._soon.discard(reminder)
         match reminder.cause:

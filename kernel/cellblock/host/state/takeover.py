@@ -143,9 +143,10 @@ class Takeover:
     def _may_run_again(self) -> list[PastRequest]:
         """Return which of the missing requests the copy may run again.
 
-        These are all of them, if those that are not repeatable were short and ended a moment ago.
-        There can be several such if the newest copy died with the guest. Otherwise, and if the end
-        of the guest may have been a request's own doing, they are the repeatable ones at the start.
+        These are all of them if no request can have caused the end of the guest, and each that may
+        come out otherwise was short and ended a moment ago. (If the newest copy died with the
+        guest, there may be several such requests.) Otherwise these are the repeatable ones at the
+        start, and the next one if it is ``last_repeatable``.
         """
         suspect = _ITS_OWN_DOING if self._running is not None else _ITS_OWN_DOING | _NOT_TAKEN_UP
         trusted = self.stopped.why not in suspect
@@ -249,11 +250,11 @@ class Takeover:
         return killed
 
     def ran_again(self, ended_at: float) -> list[PastRequest]:
-        """Return the requests that the copy ran again, as having ended ``ended_at``.
+        """Return the requests that the copy ran again, with ``ended_at`` as the time of their end.
 
-        They are recorded once more because the snapshot lacks them, should this guest end at once.
-        After the last of them the guest has new random numbers, so requests after it can't be run
-        again from before it.
+        They are recorded anew: if this guest ends before the next snapshot, they must run again,
+        because the old snapshot lacks them. After the last of them the guest has new random
+        numbers, so later requests can't be run again from the old snapshot.
         """
         past = [replace(request, ended=ended_at) for request in self._again]
         if past and past[-1].comes_out_the_same:

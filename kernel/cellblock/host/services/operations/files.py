@@ -288,10 +288,10 @@ def _read_and_close(fd: int, offset: int, size: int) -> bytes:
 
 
 def _mode_of(folder: int, name: str, path: str, *, replace: bool) -> int | None:
-    """Return the mode of the file that a write replaces, None if there is none or it is a link.
+    """Return the mode of the file that a write replaces; None if there is no file, or a link.
 
-    Raises OperationError if it may not be replaced. If the name changes after this check, whatever
-    has it then is replaced, and never followed.
+    Raises OperationError if the file may not be replaced. If another file or link gets the name
+    after this check, the write replaces that one. It follows no link.
     """
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode

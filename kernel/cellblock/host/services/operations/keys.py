@@ -53,7 +53,7 @@ class Keys:
                     self._by_origin.setdefault(origin, []).append((name, credential))
 
     def named_at(self, url: Url, header_names: Iterable[str]) -> list[tuple[str, Credential]]:
-        """Return the names and credentials of a request to ``url``. Reads no key.
+        """Return the credentials that a request to ``url`` carries, with their names. Reads no key.
 
         ``header_names`` are the names of the headers that the cell set. Raises OperationError if
         one of them is the header of a credential.

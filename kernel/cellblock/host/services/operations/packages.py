@@ -96,9 +96,10 @@ _MAX_LOG: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An unpacked wheel: ``folder`` is its name in ``lib``, ``needs`` are its requirements.
+    """A package from a wheel or of the kernel's interpreter, and its requirements (``needs``).
 
-    A package of the kernel's interpreter has no folder.
+    ``folder`` is the name of the wheel's folder in ``lib``. It is empty for a package of the
+    interpreter, and for a wheel that has not been moved there yet.
     """
 
     name: str

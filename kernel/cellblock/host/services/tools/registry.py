@@ -89,7 +89,7 @@ def load(entries: tuple[str, ...]) -> dict[str, RegisteredTool]:
 
 
 def register(entries: Iterable[tuple[str, str, Any]]) -> dict[str, RegisteredTool]:
-    """Return tools by name. Each is given by its entry, its name and its function.
+    """Return tools by name. Each item is a tool's entry, for error messages, its name and function.
 
     Raises InvalidToolError for the first that can't be a tool.
     """
@@ -197,9 +197,9 @@ def _parameter(parameter: inspect.Parameter, hints: dict[str, Any]) -> Parameter
 
 
 def _default(value: object, *, secret: bool) -> str:
-    """Return the text of a default, or "...".
+    """Return the text of a default; ``MASK`` if it is secret, "..." if too long or not a literal.
 
-    Only a literal is shown: the text of another object may reveal something of this machine.
+    The text of any other object may reveal something of this machine.
     """
     if secret:
         return f"'{MASK}'"
@@ -247,10 +247,10 @@ def with_validation(tool: Tool, function: Callable[..., Any]) -> RegisteredTool:
     """Return ``function`` as a tool that validates its arguments.
 
     The tool raises ``pydantic.ValidationError`` for arguments that do not fit, and ValueError for
-    too many values. Those are counted first, since pydantic can't be interrupted while it makes an
-    error of each misfit; values of parameters with the hint Any are not counted, since pydantic
-    doesn't read them. Raises TypeError for a callable that is not a function, and whatever pydantic
-    raises for hints that it can't use.
+    too many values. Values are counted before pydantic reads them, because it makes an error of
+    each misfit and can't be interrupted meanwhile. It doesn't read the arguments of parameters with
+    the hint Any, so their values are not counted. Raises TypeError for a callable that is not a
+    function, and whatever pydantic raises for hints that it can't use.
     """
     if not isinstance(function, _FUNCTIONS):
         raise TypeError("classes and objects that are called are not taken: pass a function")
