@@ -158,7 +158,7 @@ _MAX_NAMES: Final = 1_000
 
 
 class RepeatableCells:
-    """The judgement of a session's cells, each after it ran.
+    """A judge of which of a session's cells are repeatable. It is asked after each cell.
 
     It remembers functions that may ask a clock, since later cells may call them.
     """

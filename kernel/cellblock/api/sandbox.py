@@ -444,9 +444,9 @@ class AsyncSandboxPool:
 
     @property
     def is_warm(self) -> bool:
-        """Whether the zygote is prepared: it has had a guest ready, so the next takes milliseconds.
+        """Whether the zygote has had a guest ready, so that the next one takes milliseconds.
 
-        A zygote that replaced one that died has to prepare first.
+        A zygote that replaced one that died is not warm before its first guest is ready.
         """
         zygote = self._open.zygote.zygote if self._open is not None else None
         return zygote is not None and zygote is self._warm
@@ -478,8 +478,8 @@ _LONGEST_TYPE: Final = 60
 _SHAPE_TEXT: Final = re.compile("[0-9]+( by [0-9]+)*")
 #: Characters of a reason that a guest gives.
 _LONGEST_WHY: Final = 500
-#: Variables of a saved session that are set by one request, and the bytes of their values. A value
-#: that is larger has a request of its own.
+#: The most variables of a saved session that one request sets, and the most bytes of their values.
+#: A larger value has a request of its own.
 _MOST_AT_ONCE: Final = 1_000
 _MOST_BYTES_AT_ONCE: Final = 4 << 20
 _UNSETTABLE: Final = "can't be set: name a variable, without _ in front"
@@ -1350,11 +1350,12 @@ class AsyncSandbox:
         *,
         only_changed: bool,
     ) -> tuple[File, ...]:
-        """Return the files in folders that are open, and close these. Called in a worker thread.
+        """Return the files in open folders, and close the folders. Called in a worker thread.
 
         ``folders`` has for each folder its path, its descriptor and the names that are skipped.
-        Under a layer, the layer says what cells changed. Elsewhere it is what changed on disk since
-        the session began, except uploaded files that are still as ``upload`` wrote them.
+        Under a layer, the layer says which files cells changed. Elsewhere these are the files that
+        changed on disk since the session began, except uploaded files that are still as ``upload``
+        wrote them.
         """
         files = list[File]()
         began = int(self._began * 1e9)
@@ -1410,9 +1411,9 @@ class AsyncSandbox:
 
     @property
     def _written(self) -> tuple[str, ...]:
-        """The folders in which cells, a fork's parent's too, could have put links.
+        """The folders in which cells could have put links, including cells of a fork's parent.
 
-        The plan of the start has them all: narrowing the policy removes no link that is there.
+        These are the write roots at the start: narrowing the policy removes no link that is there.
         """
         own = self._prepare.plan.write_roots
         return own if self.parent is None else (*own, *self.parent._written)  # noqa: SLF001

@@ -193,10 +193,10 @@ class Proposal:
         return False
 
     def try_next(self, cell_name: str, under: Policy) -> bool:
-        """Guess what a cell lacked ``under`` a policy, if nothing says so, and add that line.
+        """Add a line for a cell that failed without a refusal: the first that ``under`` lacks.
 
-        Reading files comes first, because a library that misses a file often fails with a message
-        of its own. Return False if the policy has everything that can be guessed.
+        The line is a guess. Reading files comes first, because a library that misses a file often
+        fails with a message of its own. Return False if ``under`` lacks none of the lines.
         """
         why = f"a guess: {cell_name} failed without it, and ran under preset data"
         for line in (_READ_LINE, _CONFINED_LINE, _STAGE_LINE, _START_LINE):

@@ -66,10 +66,10 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True)
 
 
 class JudgeLimits(msgspec.Struct, frozen=True):
-    """The limits of a worker for one file, with what the interpreter itself uses.
+    """The limits of a worker for one file.
 
     ``cpu_seconds`` is processor time, ``seconds`` is elapsed time, however loaded the machine is,
-    and ``memory`` is in bytes.
+    and ``memory`` is in bytes, with what the interpreter itself uses.
     """
 
     cpu_seconds: int = 10

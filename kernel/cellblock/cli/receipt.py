@@ -86,10 +86,11 @@ def key() -> None:
 
 
 def _subject_name_of(file: str, statement: Statement | RunStatement) -> str:
-    """Return the name under which a receipt has a file's digest, or "" if it doesn't have it.
+    """Return the name under which a receipt has the digest of ``file``, or "" if it has none.
 
-    Cells choose the names and the bytes of files that they write. So without a name, only the
-    notebook of a notebook's receipt counts: no file of a cell's may pass for it.
+    ``file`` is a path, or ``NAME=PATH``. Cells choose the names and the bytes of files that they
+    write. So for a notebook's receipt, a path without a name is compared with the notebook only:
+    no file that a cell wrote may pass for the notebook.
     """
     subject_name, _, path = file.partition("=")
     if all(subject.name != subject_name for subject in statement.subject):

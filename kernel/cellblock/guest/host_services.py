@@ -447,8 +447,8 @@ def _function(tool: messages.Tool, most: int, calls: Callable[[], Calls]) -> Any
         return call
 
     def call_or_await(*args: Any, **kwargs: Any) -> Any:
-        # A thread without a loop could not await a coroutine. Nor could a plain cell, where a loop
-        # is marked as running but does not turn.
+        # Only code on a loop that turns can await a coroutine. A thread without a loop, and a plain
+        # cell, whose loop is marked as running but does not turn, get the value itself.
         loop = _get_running_loop()
         marked = loop if isinstance(loop, GuestLoop) and not loop.turns() else None
         if loop is not None and marked is None:

@@ -208,8 +208,8 @@ class LookUpRefused(Exception):
     """The code is more than a look-up, or looking it up would run something."""
 
 
-#: What stands for a literal such as ``[…]`` or for a comprehension, whose value is not known: an
-#: empty object of its type has the same attributes to complete.
+#: What completion looks at in place of a literal such as ``[…]`` or a comprehension. The value is
+#: not known, but an empty object of its type has the same attributes.
 _EMPTY: Final[dict[type[ast.expr], type]] = {
     ast.Dict: dict,
     ast.DictComp: dict,
@@ -389,8 +389,8 @@ def _literals(values: Iterable[Any]) -> list[Any]:
 def _item_of(space: Any, key: Any) -> Any:
     """Return a dictionary's value for ``key``, or ``_MISSING``.
 
-    Compares the keys one by one. An ordinary look-up by hash would call the ``__eq__`` of keys
-    of a cell's class.
+    Compares the keys of builtin types, one by one. An ordinary look-up by hash could call the
+    ``__eq__`` of a key whose class is a cell's.
     """
     kind = type(key)
     for stored_key, value in list(
@@ -408,7 +408,7 @@ def _element(owner: Any, key: Any) -> Any:
     to its object, ``Series`` to the ``__eq__`` of its labels.
 
     Raises:
-        LookUpRefused: the object is another, or there is no such element.
+        LookUpRefused: ``owner`` is another object, or a dictionary without the key.
 
     """
     kind = type(owner)
@@ -698,8 +698,8 @@ def _read(kind: type, value: Any, name: str) -> Any:
 def _is_librarys(kind: type) -> bool:
     """Return whether a class is a library's, and not made by a cell.
 
-    A static type is, because a class statement always makes a heap type. A heap type is if its
-    module is an installed library that has this very class by its name.
+    A static type is a library's, because a class statement always makes a heap type. A heap type
+    is a library's if its module is an installed library that has this very class by its name.
     """
     if not _FLAGS.__get__(kind) & HEAP:
         return True

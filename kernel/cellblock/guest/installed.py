@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Names of folders that contain packages only. Debian's packages there have no records.
 _OURS: Final = ("dist-packages", "site-packages")
-#: Packages that a guest itself imports. They must be readable without a record, too, as when they
-#: are installed in editable mode.
+#: Packages that a guest itself imports. They must be readable even if they have no record, for
+#: example because they are installed in editable mode.
 _NEEDED: Final = (
     "IPython", "asttokens", "comm", "decorator", "executing", "ipython_pygments_lexers", "jedi",
     "matplotlib_inline", "msgspec", "parso", "pexpect", "prompt_toolkit", "ptyprocess",

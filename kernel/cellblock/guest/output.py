@@ -250,8 +250,8 @@ class Outlet:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        #: Copies of the descriptors of stdout and stderr. A cell may replace the original ones,
-        #: which must not redirect our text. The second copies are given to cells.
+        #: Copies of the descriptors of stdout and stderr. A cell may replace the original ones, and
+        #: our text must not go there. ``_filenos`` are further copies, which are given to cells.
         self._own = {name: _duplicate(fd) for name, fd in _FDS.items()}
         self._filenos = {name: _duplicate(fd) for name, fd in _FDS.items()}
         #: The numbers of marks.

@@ -439,8 +439,8 @@ class _StandIn(type):
 
     #: Returns the class.
     _of: Any
-    #: The attributes that are read and are in ``COMMON``. If there are any, only real instances
-    #: match, and an instance that has such an attribute from a library is refused.
+    #: The attributes that the pattern reads and that are in ``COMMON``. If there are any, only
+    #: real instances match, and an instance whose library class defines one of them is refused.
     _common: tuple[str, ...] = ()
 
     def __instancecheck__(cls, instance: object) -> bool:

@@ -324,8 +324,8 @@ def keep_to_installed_modules(cwd: str) -> None:
     """Keep imports from looking into the folder that cells run in. Used if cells need approval.
 
     A module there is a file that nobody has approved, and that may be put there after the approval
-    of a cell. ``ImportPath`` keeps libraries from adding the folder again. Python processes that
-    cells start don't look there either: ``python -m`` and ``-c`` otherwise would, first of all
+    of a cell. ``ImportPath`` keeps libraries from adding the folder again. ``SAFE_PATH`` is for
+    Python processes that cells start: without it, ``python -m`` and ``-c`` would look there first
     (``python -m pip``, multiprocessing's helpers).
     """
     folder = os.path.realpath(cwd)

@@ -238,9 +238,9 @@ def plain(value: Any) -> Any:
 
 
 def flat_fields(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the fields of a ``Policy.as_dict`` with each key of a table by itself: ``audit.log``.
+    """Return the fields of a ``Policy.as_dict``; each key of a section becomes one: ``audit.log``.
 
-    An empty table stays one field.
+    An empty section stays one field.
     """
     flat: dict[str, Any] = {}
     for name, value in values.items():

@@ -271,8 +271,9 @@ class DueRuleset(msgspec.Struct, frozen=True):
     """A Landlock ruleset that waits until process ``pid`` asks for it.
 
     ``fd`` is the ruleset, and is closed once ``pid`` has it. If the process must be ``alone``, all
-    others in its guest's sessions are killed first. Afterwards the ``limits`` that no gate keeps
-    are set, and ``done`` is called just before the process's only thread goes on, restricted.
+    other processes in its guest's sessions are killed first. Afterwards the resource ``limits`` are
+    lowered (``process.lower_limits``), and ``done`` is called just before the process's only thread
+    goes on, restricted.
     """
 
     pid: int
@@ -923,7 +924,7 @@ def _process_of(task: int) -> tuple[int, int]:
 
 
 class _Image(NamedTuple):
-    """Identifies the memory of a process: a program that it executes gives it another one.
+    """The identity of a process's memory. It changes when the process executes a program.
 
     Source: proc(5), /proc/PID/stat.
     """

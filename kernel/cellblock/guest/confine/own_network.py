@@ -78,7 +78,7 @@ _NOT_HERE: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL, errno
 def enter() -> None:
     """Enter a new network namespace, and switch on its loopback device.
 
-    Raises OSError, and LockFailed if it has another device.
+    Raises OSError, and LockFailed if the namespace has any other device.
     """
     libc.unshare(CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

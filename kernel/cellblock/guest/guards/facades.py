@@ -271,9 +271,9 @@ def _methodcaller(name: str, /, *args: Any, **kwargs: Any) -> Callable[[Any], An
 
 @contextlib.contextmanager
 def _catch_warnings(*, record: bool = False, **filters: Any) -> Iterator[Any]:
-    """Do as ``warnings.catch_warnings`` does, an instance of which would have the real module.
+    """Do as ``warnings.catch_warnings`` does.
 
-    ``module`` is ignored.
+    An instance of that class would give cells the real module. The argument ``module`` is ignored.
     """
     filters.pop("module", None)
     with warnings.catch_warnings(record=record, **filters) as log:

@@ -193,7 +193,7 @@ class Tool(Record, frozen=True, kw_only=True, tag="tool"):
 
     Arguments that the operator marked as secret are masked; of large ones there is only the size.
     ``error`` is the type of an exception; ``message`` is only set with ``audit.sources``.
-    ``tokens`` is how many a language model took, or may have taken.
+    ``tokens`` is how many tokens a language model used, or may have used.
     """
 
     cell: int

@@ -277,7 +277,7 @@ class Outputs:
         self._brake.check()
 
     def tell(self, text: wire.Stream) -> None:
-        """Show the host's own text under the last request, whether the guest was sent that or not.
+        """Show the host's own text under the last request, even if the guest was not sent that yet.
 
         An example is the output of installing packages, which a first cell waits for.
         """

@@ -425,13 +425,13 @@ class Quota:
     # --- clear_output -------------------------------------------------------------------------
 
     def clear(self, size: int, *, wait: bool) -> bool:
-        """Drop what is held, or with ``wait`` drop it when the next output comes.
+        """Drop the held outputs, or with ``wait`` drop them when the next output comes.
 
-        Return whether to send the clear to front ends now. ``size`` is what they will be sent with
-        it: the host's cards, which are shown again. If that no longer fits, front ends are not
-        told yet. From then on all outputs are held, and front ends clear at the end of the cell,
-        before these are shown (``clear_owed``). Outputs of a kind without a cap are never held:
-        if there is such a kind, the clear counts as left out instead.
+        Return whether to send the clear to front ends now. ``size`` is how many bytes they are sent
+        with it: the host's cards, which are shown again. If these no longer fit, front ends are not
+        told yet. From then on all outputs are held, and at the end of the cell front ends clear
+        before the held outputs are shown (``clear_owed``). But outputs of a kind without a cap are
+        never held: if there is such a kind, nothing is dropped, and the clear counts as left out.
         """
         fits = self.fits(size)
         if not fits and any(meter.cap is None for meter in self._meters.values()):

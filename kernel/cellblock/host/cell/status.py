@@ -898,7 +898,7 @@ _REASONS: Final = {
 def stopped_card(stopped: Stopped, policy: Policy | None, *, of_variant: bool = False) -> Shown:
     """Return the card and error of a cell that was ended from outside.
 
-    ``of_variant``: the cell was a variant's, whose guest is not the one that its reader has.
+    ``of_variant``: the cell ran in a variant, whose variables are not the reader's.
     """
     why, limit = stop_reason(stopped, policy)
     state = cards.State.kept if stopped.kept else cards.State.gone

@@ -128,7 +128,7 @@ def read_names() -> list[str]:
 
 
 def keep(names: Iterable[str]) -> None:
-    """Have Python keep byte code of those ``names`` that are source files it imports from.
+    """Write the byte code of those ``names`` that are source files in folders of modules.
 
     Runs in the background process.
     """

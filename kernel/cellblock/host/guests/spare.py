@@ -88,8 +88,8 @@ class SpareZygote(Protocol):
 class SpareGuest:
     """The spare guest of a supervisor: one at most. It imports ``modules``.
 
-    ``fork`` has a guest forked and returns its zygote. ``folder`` is the folder that guests begin
-    in, beside the notebook.
+    ``fork`` has the zygote fork a guest, and returns the zygote. ``folder`` is the notebook's
+    folder, in which guests begin.
     """
 
     def __init__(

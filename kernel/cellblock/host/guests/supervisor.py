@@ -137,8 +137,8 @@ class Supervisor:
         self.orphans_cpu = 0.0
         #: Seconds of processor time that the zygote used to answer calls of this session's guests.
         self.answering_cpu = 0.0
-        #: How many Landlock rulesets this session's guests have, one in another; and whether the
-        #: first guest will be a copy of another session's.
+        #: How many Landlock rulesets are stacked on this session's guests, and whether the first
+        #: guest will be a copy of another session's guest.
         self.rulesets = 1
         self.awaits_fork = False
 

@@ -648,7 +648,7 @@ def kill(pid: int, pidfd: int | None) -> None:
 def kill_session(session: int) -> None:
     """Kill all processes in a guest's OS session.
 
-    This is for the case that the zygote is gone, which knew the guest's descendants. No other
+    Used if the zygote is gone, since only the zygote knew the guest's descendants. No other
     session has this number while a process is in it (setsid(2)).
     """
     for entry in os.scandir("/proc") if session > 0 else ():

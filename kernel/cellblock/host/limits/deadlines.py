@@ -191,8 +191,9 @@ class Deadlines(Generic[R]):
         if request.began or guest is None:
             return
         if guest.held or guest.unread() or request.acknowledged:
-            # The guest is not listened to, or has not read the request, or a task or thread keeps
-            # its main thread busy. That may go on; the user can interrupt it.
+            # The silence has a reason: the host does not listen to the guest, the guest has not
+            # read the request, or a task or thread keeps the guest's main thread busy. That may go
+            # on; the user can interrupt it.
             self._later(SILENCE, lambda: self._check_silence(request))
         else:
             self._supervisor.replace(Stopped("silent", "a request vanished on its way"))

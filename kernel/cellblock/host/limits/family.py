@@ -324,7 +324,8 @@ class Family:
         """Return the private bytes of the family beside the guest, counting each page once.
 
         This is an upper bound (``_read_shares``), which is exact if no process comes or goes during
-        a reading. So the lowest of several readings counts. Return None if this user may not ask.
+        a reading. So the lowest of several readings counts. Return None if this user may not read
+        the processes' shares.
         """
         least = None
         deadline = time.monotonic() + READING_TIME

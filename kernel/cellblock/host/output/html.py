@@ -850,8 +850,8 @@ _SCRIPT: Final = re.compile(r"=\s*+[\"']?\s*+(?:java|vb)script(?=:)", re.IGNOREC
 
 #: Characters that open and close something in Markdown.
 _MARKS: Final = "*_~`[]"
-#: How many of these one text may have. The time that a front end's parser takes grows with their
-#: square, and is a second or so for this many.
+#: How many characters of ``_MARKS`` one text may have. The time that a front end's parser takes
+#: grows with the square of their number, and is about a second for this many.
 _MOST_MARKS: Final = 50_000
 
 

@@ -259,9 +259,9 @@ def clean_formulas(text: str) -> str:
 
 
 def clean_mixed(text: str) -> str:
-    """Return text that may have TeX anywhere, with an invisible character in other commands.
+    """Return text that may have TeX anywhere, with all commands broken that may not stay.
 
-    The character separates the command from its backslash.
+    An invisible character separates such a command from its backslash.
     """
     return _COMMAND.sub(_parted, text) if "\\" in text else text
 

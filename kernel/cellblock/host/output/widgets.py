@@ -496,8 +496,8 @@ _TEXTS: Final = frozenset((k.formula, k.html, k.label, k.text))
 _SHOWS_NUMBERS: Final = _NUMBERS | _TEXTS
 #: Kinds of keys that a colour may be linked to.
 _COLORED: Final = frozenset((k.color, k.css))
-#: Kinds that mean nothing without the rest of their widget, or that are no values. A link may not
-#: carry them, even to a key of the same kind.
+#: Kinds of keys that mean nothing without the rest of their widget, or that only refer to something
+#: else. A link may not carry them, even to a key of the same kind.
 _NOT_LINKED: Final = frozenset(
     (
         k.capture,

@@ -202,10 +202,10 @@ def _parts(folders: Sequence[str]) -> Iterator[str]:
 
 
 def _is_ours(folder: str, *, shut: bool = False) -> bool:
-    """Return whether a folder, reached through no link, is this user's; with ``shut`` alone.
+    """Return whether a folder, reached through no link, is this user's.
 
-    Nobody else reaches what is in a folder that is shut to all others, whatever modes cells gave
-    the files in it.
+    With ``shut``, it must also give no rights to others. Then nobody else reaches what is in it,
+    whatever modes cells gave the files.
     """
     try:
         with closing(open_unlinked(folder, FOLDER)) as fd:

@@ -1015,8 +1015,8 @@ def of_layers(
 def begin(staged: Staged) -> Staged:
     """Write ``session.json`` beside the layers, and lock it.
 
-    Return the same with the descriptor of that lock: while it is open, the session counts as
-    running. Raises OSError.
+    Return ``staged`` with the descriptor of the lock. While this descriptor is open, the session
+    counts as running. Raises OSError.
     """
     log = staged.log
     info = {

@@ -102,7 +102,7 @@ class CellFolder:
     """The folder that cells run in, and their scratch folder, which is ``~`` to them.
 
     ``prepare`` comes from the policy in force. ``open_folder`` opens a folder as cells see it;
-    ``seen`` are the folders where cells see more than the host does.
+    ``seen_folders`` are the folders that look different to cells than to the host.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class CellFolder:
     def listed(self, place: Place) -> Iterator[tuple[str, int, frozenset[str]]]:
         """Yield each folder to list for a place: its path, a descriptor, and folders to skip in it.
 
-        Folders that cells see differently are skipped in those around them, and yielded by
-        themselves. Raises ExchangeError if no files at the place can be cells'.
+        A folder that cells see differently than the host is yielded by itself, and skipped in the
+        folders around it. Raises ExchangeError if cells can have no files at the place.
         """
         inner = sorted(
             root for root in self._roots if root != place.path and within(root, place.path)
@@ -469,7 +469,7 @@ def _check_size(name: str, size: int, most: int | None, limit: str) -> None:
 
 
 def _copy(parts: Iterator[Part], copy: int, name: str, most: int | None, limit: str) -> None:
-    """Copy parts to the descriptor ``copy``, holes as holes.
+    """Copy parts to the descriptor ``copy``, keeping holes.
 
     The size is checked at each part, since a file may grow while it is read.
     """

@@ -50,10 +50,10 @@ class Enter(Message, frozen=True, kw_only=True):
 
 
 class Open(Message, frozen=True, kw_only=True):
-    """Continue connections that come to some sockets to a port of the session's loopback.
+    """Forward connections from some listening sockets to a port of the session's loopback.
 
-    The sockets, ``listeners`` of them, travel with this frame. Only requests whose ``Host`` is one
-    of ``hosts`` are continued.
+    The sockets travel with this frame; ``listeners`` is their number. Only requests whose
+    ``Host`` is one of ``hosts`` are forwarded.
     """
 
     port: int
@@ -281,9 +281,9 @@ class Ports:
         return os.path.sameopenfile(network, self._network.fileno())
 
     def serve(self, network: int | None) -> None:
-        """Serve the network of a zygote, which sent this socket, and no longer another.
+        """Serve the network of the zygote that sent this socket, instead of the network before.
 
-        The addresses of open ports stay the same.
+        Serve none if ``network`` is None. The addresses of open ports stay the same.
         """
         if not self._listed or self.serves(network):
             return

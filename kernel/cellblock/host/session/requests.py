@@ -892,8 +892,8 @@ class Requests:
             self._interrupt_beside()
         elif request.interrupted_at is None:
             request.interrupted_at = self._clock()
-            # Interrupt first, then refuse its calls. In the other order the cell would see the
-            # refusal, go on, and be interrupted while it handles that.
+            # Interrupt the cell first, then refuse its calls. In the other order the cell would see
+            # the refusal, go on, and be interrupted while it handles the refusal.
             self._deadlines.interrupted(request)
             self._refuse_consent()
         elif self._clock() - request.interrupted_at > REPEAT:

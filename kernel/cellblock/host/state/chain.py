@@ -43,8 +43,8 @@ class PastRequest(Struct, frozen=True):
     seconds: float
     #: Whether the request comes out the same a second time (ADR 0027), and so does what came after.
     repeatable: bool = False
-    #: Whether the request comes out the same, but what came after it does not: from there on the
-    #: guest had new random numbers.
+    #: Whether the request itself comes out the same, but not what came after it: when the request
+    #: was run again, the guest got new random numbers.
     last_repeatable: bool = False
     #: When the request ended.
     ended: float = 0.0

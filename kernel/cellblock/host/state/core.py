@@ -120,8 +120,8 @@ class World(Protocol):
     def reading(self, process: int | None, resident: int, given_pages: int) -> memory.Reading:
         """Return what memory a process has.
 
-        ``resident`` is what the method of that name returned for it. ``given_pages`` is how many
-        pages were given to the earlier processes whose state it continues.
+        ``resident`` is what the method ``resident`` returned for the process. ``given_pages`` is
+        how many pages were given to the earlier processes whose state this process continues.
         """
 
     def uses_device(self, process: int | None) -> bool:
@@ -222,8 +222,8 @@ class Core:
         self._gate_refused = False
         #: The processes whose shared pages were read last.
         self._shares_known = frozenset[int]()
-        #: Requests that set variables so lately that they may be run again. Later their values are
-        #: let go, so that they don't take memory.
+        #: Requests that set variables and ended within the last ``LATELY`` seconds, so that they
+        #: may be run again. Later their values are dropped, because they take memory.
         self._values = deque[PastRequest]()
 
     def _emit(self, action: act.Action) -> None:
@@ -306,10 +306,10 @@ class Core:
     ) -> None:
         """Record that a request ran to its end; ``answer`` is called when it may be answered.
 
-        - A repeatable request, which comes out the same when it is run again, is safe already. It
-          is answered at once, and no snapshot is taken for it until about a second's work would
-          have to be done again.
-        - A short request is answered when the snapshot before it is kept. Until its own stands, at
+        - A repeatable request, which comes out the same when it is run again, is safe if the state
+          before it is. Then it is answered at once, and no snapshot is taken for it until about a
+          second's work would have to be done again.
+        - A short request is answered when the snapshot before it is kept. Until its own is kept, at
           most this one request would have to be run again.
         - A long request, and one with side effects, can't be run again. It is answered when its own
           snapshot is kept: then its effects are safe, whichever single process is killed next.
@@ -870,9 +870,9 @@ class Core:
             self._remind(seconds, cause)
 
     def reminded(self, reminder: Reminder) -> None:
-        """Act on a reminder, if it still matters.
+        """Act on a reminder, if it still matters. Called by the driver.
 
-        Called by the driver, which looks at the copies afterwards. So ``Cause.look`` has no case.
+        For ``Cause.look``, the driver looks at the copies afterwards. So it has no case here.
         """
         self._soon.discard(reminder)
         match reminder.cause:

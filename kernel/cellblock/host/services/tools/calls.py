@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Answer(msgspec.Struct, frozen=True):
     """The result of a call: an encoded value, or an error if ``kind`` is not empty.
 
-    ``tokens`` is how many a call of a language model took.
+    ``tokens`` is how many tokens the call used, if it called a language model.
     """
 
     value: bytes = NOTHING
