@@ -26,10 +26,13 @@ def idle():
             stack.enter_context(contextlib.closing(kernel))
             kernel.wait_heard()
             processes.until(lambda: len(guests(kernel)) == 2)
-            spent, before = 0.0, -1.0
-            while len(guests(kernel)) == 2 and not spent == before > 0.2:
-                time.sleep(1)
-                before, spent = spent, sum(map(processes.cpu_seconds, guests(kernel)))
+
+            def spent():
+                return sum(map(processes.cpu_seconds, guests(kernel)))
+
+            processes.until(lambda: len(guests(kernel)) != 2 or spent() > 0.2)
+            # On a busy machine it waits for a processor for a while.
+            processes.settled(spent, 3.0)
             return kernel
 
         yield made
