@@ -7,7 +7,7 @@ python tests/bench/work.py [round-trip|start|cells|snapshots|language|network] [
 - cells: milliseconds of ordinary cells, starts and restarts, beside ipykernel and xeus-python
 - snapshots: milliseconds until a copy is ready and until a killed guest serves again, MiB of copies
 - language: what the language layer costs in a loop within a cell, beside plain Python
-- network: MiB a second and milliseconds of a connection to a listed address, beside a direct one
+- network: milliseconds of many MiB and of a connection, to a listed address and directly
 
 docs/performance.md has figures.
 """
@@ -970,16 +970,17 @@ def received(size):
     with socket.create_connection(("127.0.0.1", {port})) as to:
         began = time.perf_counter()
         to.sendall(size.to_bytes(8, "big"))
-        left = memoryview(bytearray(1 << 20))
-        while size > 0: size -= to.recv_into(left)
+        buffer = bytearray(1 << 20)
+        while size > 0:
+            size -= to.recv_into(buffer)
     return (time.perf_counter() - began) * 1000
 """
 
 
 def network(options: argparse.Namespace) -> object:
-    """Measure a listed address: its milliseconds for many MiB, and for a connection, as ratios.
+    """Measure milliseconds for many MiB and for a connection, to a listed address and directly.
 
-    The server is this process. What is direct is a cell under ``network_access = true``.
+    This process serves both. A cell under ``network_access = true`` connects directly.
     """
     comparison = Comparison(DIRECT)
     size = options.size << 20
@@ -991,10 +992,12 @@ def network(options: argparse.Namespace) -> object:
             for sandbox in contestants.values():
                 assert sandbox.execute(NETWORK_CELL.format(port=port)).success
 
+            def figure(sandbox: Sandbox, call: str) -> float:
+                return float(ast.literal_eval(sandbox.execute(call).result))
+
             def figures(call: str) -> dict[str, Callable[[], float]]:
                 return {
-                    name: partial(lambda of: float(of.execute(call).result), sandbox)
-                    for name, sandbox in contestants.items()
+                    name: partial(figure, sandbox, call) for name, sandbox in contestants.items()
                 }
 
             for _ in range(options.rounds):

@@ -200,7 +200,8 @@ def grants(plan: Plan) -> Iterable[tuple[str, int]]:
     for path in plan.listed:
         yield path, READ_DIR
     for path in plan.writable:
-        yield path, write | execute  # such as a program that cells have compiled
+        # A program that cells have compiled gives them nothing new: they can load it as a library.
+        yield path, write | execute
     for path in plan.device_files:
         yield path, READ_FILE if path in READ_ONLY_DEVICES else DEVICE
     for device in plan.devices:
